@@ -66,17 +66,6 @@ pub struct Options {
           value_parser = clap::value_parser!(i32).range(1..), help_heading = group::ADDRESSES)]
     pub backlog: i32,
 
-    /// Also serve a Unix socket at this path. [default: none]
-    #[arg(long, value_name = "PATH",
-          value_parser = clap::builder::NonEmptyStringValueParser::new(),
-          help_heading = group::ADDRESSES)]
-    pub listen_unix: Option<String>,
-
-    /// Mode of that socket's file, in octal: decides which users may connect.
-    #[arg(long, value_name = "MODE", default_value = "660", value_parser = parse_mode,
-          help_heading = group::ADDRESSES)]
-    pub listen_unix_mode: u32,
-
     /// Serve only these addresses, such as 10.0.0.0/8 or 2001:db8::/32, and close
     /// other connections. May be given several times. [default: serve all]
     #[arg(long, value_name = "CIDR", value_parser = parse_net, help_heading = group::CLIENTS)]
@@ -295,11 +284,6 @@ fn parse_group(text: &str) -> Result<String, String> {
     if can_be { Ok(text.to_owned()) } else { Err("no group can have this number".to_owned()) }
 }
 
-fn parse_mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| mode <= 0o777);
-    mode.ok_or_else(|| "a mode is octal, from 0 to 777, such as 660".to_owned())
-}
-
 /// The daemon's new command line after `--reload`: `ours`, this program's, without
 /// `--reload`. Empty if no option but `--control` is left: then the daemon keeps its own.
 /// Paths in `ours` may be relative to this program's working directory; `paths` has the
@@ -319,8 +303,8 @@ pub fn arguments_after_reload(
         };
         match option {
             "--reload" => {}
-            "--control" | "--rules" | "--listen-unix" if has_value => {}
-            "--control" | "--rules" | "--listen-unix" => drop(words.next()),
+            "--control" | "--rules" if has_value => {}
+            "--control" | "--rules" => drop(words.next()),
             "--" => ignored.extend([word].into_iter().chain(words.by_ref()).cloned()),
             // Its value may begin with a hyphen.
             "-l" | "--listen" if !has_value => {
@@ -362,8 +346,6 @@ mod tests {
             ("--listen", "127.0.0.1", "::1"),
             ("--port", "1", "2"),
             ("--backlog", "1", "2"),
-            ("--listen-unix", "a", "b"),
-            ("--listen-unix-mode", "600", "660"),
             ("--max-connections-per-ip", "1", "2"),
             ("--keepalive", "1", "2"),
             ("--rules", "a", "b"),
@@ -451,12 +433,9 @@ mod tests {
 
     #[test]
     fn a_reload_names_each_path_once() {
-        let paths = [("--rules", "/etc/r"), ("--listen-unix", "/run/p")];
-        for ours in [
-            "--reload --rules r -p 1 --listen-unix p",
-            "--rules=q --listen-unix=p -p 1 --reload --rules=r",
-        ] {
-            let expected = "-p 1 --rules=/etc/r --listen-unix=/run/p --control=/run/c";
+        let paths = [("--rules", "/etc/r")];
+        for ours in ["--reload --rules r -p 1", "--rules=q -p 1 --reload --rules=r"] {
+            let expected = "-p 1 --rules=/etc/r --control=/run/c";
             assert_eq!(after_reload(ours, &paths), expected, "{ours}");
         }
     }

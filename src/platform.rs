@@ -10,7 +10,6 @@ pub(crate) mod hash_seed;
 pub(crate) mod needed_calls;
 #[cfg(not(test))]
 pub(crate) mod os;
-pub(crate) mod socket_name;
 pub(crate) mod supervisor;
 #[cfg(not(test))]
 pub(crate) mod sys;

@@ -99,10 +99,8 @@ fn order_of_reload(options: &Options) -> Result<(String, String), String> {
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let control = absolute(options.control.as_deref().unwrap_or(connect::DEFAULT_PATH))?;
     let mut paths = Vec::new();
-    for (option, path) in [("--rules", &options.rules), ("--listen-unix", &options.listen_unix)] {
-        if let Some(path) = path {
-            paths.push((option, absolute(path)?));
-        }
+    if let Some(path) = &options.rules {
+        paths.push(("--rules", absolute(path)?));
     }
     let arguments = poolcounterd::arguments_after_reload(&ours, &control, &paths);
     let order = match &arguments[..] {

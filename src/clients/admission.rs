@@ -7,7 +7,7 @@ use crate::clients::connection_counts::ConnectionCounts;
 use crate::logging::rate_limit::limited;
 use crate::options::Options;
 use crate::platform::os::fd::OwnedFd;
-use crate::sockets::socket::peer_ip;
+use crate::sockets::socket::peer_address;
 use ipnet::IpNet;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -51,12 +51,9 @@ impl Admission {
         if self.allowed.is_empty() && self.per_ip_max.is_none() {
             return true;
         }
-        let ip = match peer_ip(socket) {
-            Ok(Some(ip)) => ip,
-            // For a Unix socket, the file's mode decides.
-            Ok(None) => return true,
-            // The client has left already; serving it would still read its requests.
-            Err(_) => return false,
+        // A client that has left already is not served: that would still read its requests.
+        let Ok(ip) = peer_address(socket).map(|address| address.ip()) else {
+            return false;
         };
         if !self.allowed.is_empty() && !self.allowed.iter().any(|net| net.contains(&ip)) {
             counts.denied += 1;

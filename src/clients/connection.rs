@@ -36,7 +36,7 @@ pub(super) enum OutputState {
     Failed,
 }
 
-/// A client, TCP or Unix. An idle one owns no memory beyond this struct: buffers for
+/// A client. An idle one owns no memory beyond this struct: buffers for
 /// pending input and output are freed once they are empty.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -74,10 +74,10 @@ pub(crate) enum EndOfInput {
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     NotAsked,
-    /// The client has left already, or has no address.
+    /// The client has left already.
     Unknown,
     /// Smaller than a `SocketAddr`.
-    Tcp(IpAddr, u16),
+    Known(IpAddr, u16),
 }
 
 /// What a hot restart carries over.
@@ -108,9 +108,6 @@ pub struct ConnectionState {
     /// It may have more to read; no event will report it.
     #[serde(skip_serializing_if = "is_false")]
     pub unread: bool,
-    /// It came by a Unix socket.
-    #[serde(skip_serializing_if = "is_false")]
-    pub unix: bool,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -136,11 +133,6 @@ impl Connection {
             watches_writable: false,
             origin: Cell::new(Origin::NotAsked),
         }
-    }
-
-    /// Whether it came by a Unix socket.
-    pub(crate) fn is_unix(&self) -> bool {
-        self.stream.socket().is_unix()
     }
 
     /// Whether no answer can reach it any more.
@@ -178,17 +170,16 @@ impl Connection {
     /// kernel forgets it when the connection breaks.
     pub(crate) fn record_origin(&self) {
         if let Origin::NotAsked = self.origin.get() {
-            self.origin.set(match peer_address(self.stream.socket()) {
-                Ok(Some(address)) => Origin::Tcp(address.ip(), address.port()),
-                Ok(None) | Err(_) => Origin::Unknown,
-            });
+            let address = peer_address(self.stream.socket());
+            let known = |it: SocketAddr| Origin::Known(it.ip(), it.port());
+            self.origin.set(address.map_or(Origin::Unknown, known));
         }
     }
 
     /// The address of its host, if that was asked for and is known.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         match self.origin.get() {
-            Origin::Tcp(ip, _) => Some(ip),
+            Origin::Known(ip, _) => Some(ip),
             Origin::NotAsked | Origin::Unknown => None,
         }
     }
@@ -199,8 +190,7 @@ impl Connection {
         address.clear();
         match self.origin.get() {
             // Writing to a String never fails.
-            Origin::Tcp(ip, _) => drop(write!(address, "{ip}")),
-            _ if self.is_unix() => address.push_str("unix"),
+            Origin::Known(ip, _) => drop(write!(address, "{ip}")),
             Origin::NotAsked | Origin::Unknown => address.push_str("unknown"),
         }
     }
@@ -208,7 +198,7 @@ impl Connection {
     /// Its address, as logs show it.
     pub(crate) fn peer(&self) -> String {
         match self.origin.get() {
-            Origin::Tcp(ip, port) => SocketAddr::new(ip, port).to_string(),
+            Origin::Known(ip, port) => SocketAddr::new(ip, port).to_string(),
             _ => peer_name(self.stream.socket()),
         }
     }
@@ -226,7 +216,6 @@ impl Connection {
             finishing: self.stage == ConnectionStage::Finishing,
             // A held line is handled again.
             unread: self.is_unread || self.lines.is_line_held(),
-            unix: self.is_unix(),
         }
     }
 

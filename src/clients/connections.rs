@@ -19,12 +19,12 @@
 //!
 //! While a line is held for a report, nothing is received: a client that is taken counts as
 //! drained after a look for its end; if it has hung up, its output is `Failed`. The report puts it
-//! in `rest`. A client that is `Finishing` is not received from either.
+//! in `fresh`. A client that is `Finishing` is not received from either.
 //!
 //! | output | list | what moves it on |
 //! |---|---|---|
 //! | `Idle` | | an answer, or an event that there is room for unsent output: `Owed` |
-//! | `Owed` | `owed` | a flush: `Idle`; the peer has left while `Open`: `Failed`, in `rest` |
+//! | `Owed` | `owed` | a flush: `Idle`; the peer has left while `Open`: `Failed`, in `fresh` |
 //! | `Failed` | | nothing: the end of its input makes it `Closing` |
 //!
 //! Two flags go with any state: `reads_to_end`, from an event that the peer has closed until the
@@ -246,22 +246,21 @@ impl Clients {
 
     /// Marks `client` unread if more may follow the `received` bytes. A read shorter
     /// than a share has drained the socket, and the next byte makes a new event
-    /// (epoll(7)); but data and the end of input may have shared one event, and on a Unix
-    /// socket a message with descriptors makes a read short (unix(7)).
+    /// (epoll(7)); but data and the end of input may have shared one event.
     pub(crate) fn record_received(&mut self, client: ClientId, received: usize) {
         let Some(connection) = self.get_mut(client) else {
             return;
         };
         connection.is_unread = false;
-        if received == SHARE_BYTES || connection.reads_to_end || connection.is_unix() {
+        if received == SHARE_BYTES || connection.reads_to_end {
             self.record_unread(client);
         }
     }
 
     /// Notes that nothing can be received from `client`.
     pub(crate) fn record_receive_failure(&mut self, client: ClientId, e: Errno) {
-        if let Some(connection) = self.get_mut(client) {
-            log_lost(client, if connection.is_unix() { "recvmsg" } else { "recvfrom" }, e);
+        if self.get_mut(client).is_some() {
+            log_lost(client, "recvfrom", e);
         }
     }
 
@@ -273,14 +272,25 @@ impl Clients {
         }
     }
 
-    /// Notes that `client` may have more to read or handle: it gets its next share in
-    /// the next turn.
+    /// Notes that `client`, which has used up a share, may have more to read or handle: it gets its
+    /// next share in a later turn.
     pub(crate) fn record_unread(&mut self, client: ClientId) {
-        if let Some(connection) = self.open_mut(client) {
-            if !std::mem::replace(&mut connection.is_unread, true) {
-                self.queues.push_rest(client);
-            }
+        if self.becomes_unread(client) {
+            self.queues.push_rest(client);
         }
+    }
+
+    /// Notes that `client`, which was not received from, is again: at once, as after an event.
+    pub(crate) fn record_readable(&mut self, client: ClientId) {
+        if self.becomes_unread(client) {
+            self.queues.push_fresh(client);
+        }
+    }
+
+    /// Whether `client` becomes unread by this. One that was unread is in a queue already.
+    fn becomes_unread(&mut self, client: ClientId) -> bool {
+        let connection = self.open_mut(client);
+        connection.is_some_and(|it| !std::mem::replace(&mut it.is_unread, true))
     }
 }
 
@@ -378,7 +388,7 @@ impl Clients {
             connection.output = OutputState::Failed;
             connection.stream.discard_output();
             connection.lines.finish_line();
-            self.record_unread(client);
+            self.record_readable(client);
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) const TURN_WORK: usize = SHARES_PER_TURN * SHARE_WORK;
 /// Unread clients: their input is to be received or handled. Each is in one queue at most.
 #[derive(Debug, Default)]
 pub(crate) struct InputQueues {
-    /// An event has reported input.
+    /// An event has reported input, or what kept the daemon from receiving it is over.
     fresh: VecDeque<ClientId>,
     /// They used up a share, and may have more: no event will report it.
     rest: NextTurnQueue,
@@ -57,7 +57,7 @@ impl NextTurnQueue {
 }
 
 impl InputQueues {
-    /// An event has reported input of `client`.
+    /// `client` has input, and no share of it yet.
     pub(crate) fn push_fresh(&mut self, client: ClientId) {
         self.fresh.push_back(client);
     }

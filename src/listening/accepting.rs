@@ -8,7 +8,7 @@ use crate::platform::os::SHARES_PER_TURN;
 use crate::platform::os::io::Errno;
 use crate::platform::{clock, descriptors};
 use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX};
-use crate::sockets::socket::{PASSED_MAX, Socket};
+use crate::sockets::socket::Socket;
 use engine::Time;
 
 /// Connections accepted in a turn before clients are served again, in proportion to its budget:
@@ -22,10 +22,6 @@ const DESCRIPTORS_RESERVED: usize = 7 + CONTROL_CONNECTIONS_MAX;
 
 /// Reserved as well if HTTP is served.
 const DESCRIPTORS_FOR_HTTP: usize = HTTP_CONNECTIONS_MAX;
-
-/// Reserved as well if there is a Unix socket for clients: the kernel closes passed
-/// descriptors for which there is no room.
-const DESCRIPTORS_FOR_PASSED: usize = PASSED_MAX;
 
 /// A pause ends when one of the daemon's connections closes. If other processes use up the
 /// machine's descriptors or memory, only a retry shows when it is over.
@@ -89,7 +85,7 @@ impl Acceptor {
     ) -> Option<NewConnection> {
         while self.left > 0 {
             self.current = self.next_ready(listeners)?;
-            let purpose = listeners[self.current].purpose_of_next();
+            let purpose = listeners[self.current].purpose();
             // Operators and HTTP have descriptors in reserve.
             if purpose == Purpose::Clients && open >= self.capacity(listeners) {
                 self.wait_for_descriptor(listeners, Errno::MFILE, open);
@@ -101,7 +97,7 @@ impl Acceptor {
             }
             self.left -= 1;
             let listener = &mut listeners[self.current];
-            match listener.accept(purpose) {
+            match listener.accept() {
                 Accepted::Connection(socket) => {
                     listener.record_accepted();
                     return Some(NewConnection { socket, purpose });
@@ -128,10 +124,7 @@ impl Acceptor {
     /// How many clients there are descriptors for.
     fn capacity(&self, listeners: &[Listener]) -> usize {
         let has_http = listeners.iter().any(|l| l.purpose() == Purpose::Http);
-        let has_unix = listeners.iter().any(|l| l.is_unix && l.purpose() == Purpose::Clients);
-        let reserved = DESCRIPTORS_RESERVED
-            + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 }
-            + if has_unix { DESCRIPTORS_FOR_PASSED } else { 0 };
+        let reserved = DESCRIPTORS_RESERVED + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 };
         let taken = self.other_descriptors + listeners.len() + reserved;
         self.descriptors_max.saturating_sub(taken).max(1)
     }

@@ -1,7 +1,6 @@
 //! Which addresses the options ask for, for which purpose, and their errors; which of them
 //! cover or contradict each other.
 
-use crate::listening::unix_socket::is_same;
 use crate::options::Options;
 use crate::platform::failed_call::errno;
 use crate::platform::os::io::Errno;
@@ -48,10 +47,9 @@ impl fmt::Display for ListenError {
                     write!(f, "Couldn't bind to {address} for HTTP: {e}")
                 }
                 Wanted::Tcp { address, .. } => write!(f, "Couldn't bind to {address}: {e}"),
-                Wanted::Unix { path, purpose: Purpose::Control, .. } => {
+                Wanted::Control { path, .. } => {
                     write!(f, "Can't open the control socket {path}: {e}")
                 }
-                Wanted::Unix { path, .. } => write!(f, "Couldn't listen on {path}: {e}"),
             },
             ListenError::Inherited(which, e) => write!(f, "Can't serve {which}: {e}"),
             ListenError::Contradiction(what) => f.write_str(what),
@@ -131,34 +129,27 @@ pub enum Wanted {
         /// What it is for.
         purpose: Purpose,
     },
-    /// A Unix socket.
-    Unix {
+    /// The control socket.
+    Control {
         /// The path of its file.
         path: String,
-        /// The file's mode: it decides which users may connect.
-        mode: u32,
-        /// The file's group, by name or number.
+        /// The group that may connect besides the daemon's user, by name or number.
         group: Option<String>,
-        /// What it is for.
-        purpose: Purpose,
     },
 }
 
 impl Wanted {
     pub(crate) fn purpose(&self) -> Purpose {
         match self {
-            Wanted::Tcp { purpose, .. } | Wanted::Unix { purpose, .. } => *purpose,
+            Wanted::Tcp { purpose, .. } => *purpose,
+            Wanted::Control { .. } => Purpose::Control,
         }
     }
 
-    pub(crate) fn is_tcp(&self) -> bool {
-        matches!(self, Wanted::Tcp { .. })
-    }
-
-    fn tcp_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
             Wanted::Tcp { address, .. } => Some(*address),
-            Wanted::Unix { .. } => None,
+            Wanted::Control { .. } => None,
         }
     }
 
@@ -191,11 +182,6 @@ impl Wanted {
         *our_purpose == purpose && is_port && covers(ours.ip(), address.ip())
     }
 
-    /// The error for options that ask for the same with another purpose.
-    fn contradicts(&self, why: &'static str) -> ListenError {
-        ListenError::Contradiction(self.failed(io::Error::other(why)).to_string())
-    }
-
     /// The error to report when this listener can't be opened.
     pub(crate) fn failed(&self, error: io::Error) -> ListenError {
         ListenError::NotOpened(self.clone(), error)
@@ -213,19 +199,8 @@ pub(crate) fn wanted(options: &Options) -> Result<Vec<Wanted>, ListenError> {
     }));
     check_purposes(&tcp)?;
     let mut wanted = without_served(&tcp);
-    if let Some(path) = &options.listen_unix {
-        let mode = options.listen_unix_mode;
-        let purpose = Purpose::Clients;
-        wanted.push(Wanted::Unix { path: path.clone(), mode, group: None, purpose });
-    }
     if let Some(path) = options.control.as_ref().filter(|path| *path != NO_CONTROL_SOCKET) {
-        let group = options.control_group.clone();
-        let mode = if group.is_some() { 0o660 } else { 0o600 };
-        let control = Wanted::Unix { path: path.clone(), mode, group, purpose: Purpose::Control };
-        if options.listen_unix.as_ref().is_some_and(|theirs| is_same(theirs, path)) {
-            return Err(control.contradicts("clients have that path (--listen-unix)"));
-        }
-        wanted.push(control);
+        wanted.push(Wanted::Control { path: path.clone(), group: options.control_group.clone() });
     }
     Ok(wanted)
 }
@@ -233,12 +208,13 @@ pub(crate) fn wanted(options: &Options) -> Result<Vec<Wanted>, ListenError> {
 /// Checks that no TCP address is to serve two purposes.
 pub(crate) fn check_purposes(wanted: &[Wanted]) -> Result<(), ListenError> {
     let addresses_for = |which: Purpose| {
-        let tcp = wanted.iter().filter(move |one| one.is_tcp() && one.purpose() == which);
-        tcp.filter_map(|one| Some((one, one.tcp_address()?)))
+        let for_it = wanted.iter().filter(move |one| one.purpose() == which);
+        for_it.filter_map(|one| Some((one, one.tcp_address()?)))
     };
     for (http, address) in addresses_for(Purpose::Http) {
         if addresses_for(Purpose::Clients).any(|(_, clients)| overlap(clients, address)) {
-            return Err(http.contradicts("clients have that address (-l, -p)"));
+            let why = io::Error::other("clients have that address (-l, -p)");
+            return Err(ListenError::Contradiction(http.failed(why).to_string()));
         }
     }
     Ok(())

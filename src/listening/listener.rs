@@ -9,14 +9,15 @@ use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
 use crate::platform::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::platform::os::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use crate::platform::os::net::{
-    Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, shutdown, sockopt,
+    SendFlags, Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, send, shutdown,
+    sockopt,
 };
-use crate::platform::socket_name::{SocketName, UNIX_PREFIX};
 use crate::platform::sys::{self, inherited_descriptor};
 use crate::sockets::options::{RefusedOptions, set_options};
-use crate::sockets::socket::Socket;
+use crate::sockets::socket::{Socket, own_address};
 use engine::Time;
 use log::error;
+use protocol::key_text;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -27,17 +28,16 @@ fn is_servable(socket: &OwnedFd) -> io::Result<bool> {
     const IPPROTO_MPTCP: u32 = 262;
     let is_stream = told(sockopt::socket_type(socket), SocketType::STREAM)? == SocketType::STREAM;
     let is_listening = is_stream && told(sockopt::socket_acceptconn(socket), true)?;
-    let is_tcp = match sys::own_name(socket) {
-        Ok(SocketName::Tcp(_)) => true,
-        Ok(_) => return Ok(is_listening),
+    let is_ip = match own_address(socket) {
+        Ok(_) => true,
         Err(Errno::AFNOSUPPORT) => false,
         Err(e) => return Err(named("getsockname")(e)),
     };
     // Not SCTP, which has stream sockets, too.
     let protocol = told(sockopt::socket_protocol(socket), Some(ipproto::TCP))?;
     let protocol = protocol.map(|protocol| protocol.as_raw().get());
-    let is_tcp = is_tcp
-        && (protocol == Some(ipproto::TCP.as_raw().get()) || protocol == Some(IPPROTO_MPTCP));
+    let is_tcp =
+        is_ip && (protocol == Some(ipproto::TCP.as_raw().get()) || protocol == Some(IPPROTO_MPTCP));
     Ok(is_listening && is_tcp)
 }
 
@@ -64,6 +64,13 @@ impl SocketSettings {
     }
 }
 
+/// The answer to operators whose control socket closes before they are heard.
+const NOT_HEARD: &[u8] = b"ERROR this control socket is closed; nothing was done\n";
+
+/// How many connections a queue is taken to have if the kernel does not tell: no more than most
+/// systems allow (listen(2), net.core.somaxconn).
+const QUEUED_MAX: usize = 65_536;
+
 /// Clients that leave early make no more errors of new connections in a row.
 const ABORTED_MAX: usize = 100;
 
@@ -73,18 +80,16 @@ pub(crate) struct Listener {
     pub(crate) socket: OwnedFd,
     /// The address it is bound to, as logs show it.
     pub(crate) name: String,
-    /// It is a Unix socket.
-    pub(crate) is_unix: bool,
     /// The option that asked for it; `None` for an inherited socket.
     pub(crate) wanted: Option<Wanted>,
-    /// The file of a Unix socket that this daemon bound.
+    /// The file of the control socket.
     pub(crate) file: Option<SocketFile>,
     pub(crate) stage: ListenerStage,
     /// Its queue may contain connections; only accept(2) shows.
     may_have_more: bool,
-    /// Connections that may be in its queue since before it began to close, or got another
-    /// purpose.
-    earlier: Earlier,
+    /// While it closes: how many connections may be in its queue since before that. The daemon
+    /// does not wait for a crowd that keeps connecting.
+    left: usize,
     pause: Option<Pause>,
     /// How many times in a row accept(2) has reported errors of new connections.
     aborted: usize,
@@ -109,15 +114,6 @@ pub(crate) enum PauseCause {
     NoRoomForHttp,
 }
 
-/// The first connections in a queue. The daemon does not wait for a crowd that keeps
-/// connecting.
-#[derive(Clone, Copy, Debug, Default)]
-struct Earlier {
-    count: usize,
-    /// They came while it was for clients.
-    are_clients: bool,
-}
-
 /// A listener's stage of life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -140,15 +136,11 @@ pub struct ListenerState {
     /// The option that asked for it; `None` for an inherited socket, which options
     /// do not affect.
     pub wanted: Option<Wanted>,
-    /// The file of a Unix socket that the daemon bound.
+    /// The file of the control socket.
     pub file: Option<SocketFile>,
     /// Its stage of life.
     pub life: ListenerStage,
-    /// It was for clients, of which some may still be in its queue.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub may_hold_clients: bool,
-    /// How many connections may be in its queue since before it began to close, or got another
-    /// purpose.
+    /// How many connections may be in its queue since before it began to close.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left: usize,
 }
@@ -172,15 +164,17 @@ pub(crate) enum Accepted {
 impl Listener {
     /// Accepts one connection. accept(2) also reports network errors of the new
     /// connection, which affect only that connection.
-    pub(crate) fn accept(&self, purpose: Purpose) -> Accepted {
-        let flags = match purpose {
+    pub(crate) fn accept(&self) -> Accepted {
+        let flags = match self.purpose() {
             // Not close-on-exec: a hot restart keeps it without another system call.
             Purpose::Clients => SocketFlags::NONBLOCK,
             Purpose::Control | Purpose::Http => SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
         };
         match accept_with(&self.socket, flags) {
-            Ok(socket) => Accepted::Connection(Socket::new(socket, self.is_unix)),
+            Ok(socket) => Accepted::Connection(Socket::new(socket, self.is_control())),
             Err(Errno::AGAIN) => Accepted::Nobody,
+            // The control socket was shut.
+            Err(Errno::INVAL) if self.stage == ListenerStage::Closing => Accepted::Nobody,
             Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                 Accepted::OutOfDescriptors(e)
             }
@@ -208,7 +202,7 @@ impl Listener {
         refused: &mut RefusedOptions,
     ) -> io::Result<Self> {
         if !is_servable(&socket)? {
-            return Err(io::Error::other("not a listening stream socket of TCP or Unix"));
+            return Err(io::Error::other("not a listening TCP socket; clients come over TCP only"));
         }
         ioctl_fionbio(&socket, true).map_err(named("ioctl(FIONBIO)"))?;
         fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(named("fcntl(F_SETFD)"))?;
@@ -224,7 +218,10 @@ impl Listener {
         wanted: Option<Wanted>,
         file: Option<SocketFile>,
     ) -> io::Result<Self> {
-        let name = sys::own_name(&socket).map_err(named("getsockname"))?.to_string();
+        let name = match &wanted {
+            Some(Wanted::Control { path, .. }) => format!("unix:{}", key_text(path.as_bytes())),
+            _ => own_address(&socket).map_err(named("getsockname"))?.to_string(),
+        };
         Ok(Self::with(socket, name, wanted, file, ListenerStage::Open))
     }
 
@@ -233,9 +230,9 @@ impl Listener {
         let socket = inherited_descriptor(state.fd)?;
         // `--free-port` sets SO_LINGER.
         sys::reset_waits(&socket);
-        let ListenerState { name, wanted, file, life, may_hold_clients, left, .. } = state;
+        let ListenerState { name, wanted, file, life, left, .. } = state;
         let mut listener = Self::with(socket, name, wanted, file, life);
-        listener.earlier = Earlier { count: left, are_clients: may_hold_clients };
+        listener.left = left;
         Ok(listener)
     }
 
@@ -247,14 +244,13 @@ impl Listener {
         life: ListenerStage,
     ) -> Self {
         Listener {
-            is_unix: name.starts_with(UNIX_PREFIX),
             socket,
             name,
             wanted,
             file,
             stage: life,
             may_have_more: true,
-            earlier: Earlier::default(),
+            left: 0,
             pause: None,
             aborted: 0,
             number: 0,
@@ -269,43 +265,31 @@ impl Listener {
             wanted: self.wanted.clone(),
             file: self.file,
             life: self.stage,
-            may_hold_clients: self.earlier.are_clients,
-            left: self.earlier.count,
+            left: self.left,
         }
     }
 
-    /// Keeps it as `wanted`, which may give it another purpose.
-    pub(crate) fn adopt(&mut self, wanted: Wanted, settings: &SocketSettings) {
-        if self.purpose() == Purpose::Clients && wanted.purpose() != Purpose::Clients {
-            self.earlier = Earlier { count: self.queued(settings), are_clients: true };
-        }
-        self.wanted = Some(wanted);
-    }
-
-    /// The purpose of its next connection: a client that is still in the queue must
-    /// not become an operator.
-    pub(crate) fn purpose_of_next(&self) -> Purpose {
-        if self.earlier.are_clients { Purpose::Clients } else { self.purpose() }
-    }
-
+    /// What it is for, as long as it lives.
     pub(crate) fn purpose(&self) -> Purpose {
         self.wanted.as_ref().map_or(Purpose::Clients, Wanted::purpose)
     }
 
+    fn is_control(&self) -> bool {
+        self.purpose() == Purpose::Control
+    }
+
     /// Its name and purpose, for operators.
     pub(super) fn described(&self) -> String {
-        match self.purpose() {
-            Purpose::Clients => self.name.clone(),
-            Purpose::Http => format!("HTTP on {}", self.name),
-            Purpose::Control => {
-                format!("control socket {}", self.name.trim_start_matches(UNIX_PREFIX))
-            }
+        match &self.wanted {
+            Some(Wanted::Control { path, .. }) => format!("control socket {path}"),
+            Some(Wanted::Tcp { purpose: Purpose::Http, .. }) => format!("HTTP on {}", self.name),
+            _ => self.name.clone(),
         }
     }
 
     /// Whether an IPv6 socket leaves IPv4 to other sockets.
     pub(super) fn is_v6_only(&self) -> bool {
-        // IPv4 and Unix sockets have no such option.
+        // IPv4 sockets have no such option.
         sockopt::ipv6_v6only(&self.socket).unwrap_or(false)
     }
 
@@ -318,18 +302,17 @@ impl Listener {
         self.name.parse().ok().filter(|_| !self.is_inherited())
     }
 
-    /// Whether this is the `wanted` listener; its purpose, mode and group may differ.
-    /// Port 0 matches any port of the same purpose.
+    /// Whether this is the `wanted` listener; its group may differ. Port 0 matches any port.
     pub(crate) fn is(&self, wanted: &Wanted) -> bool {
         match (&self.wanted, wanted) {
             (Some(Wanted::Tcp { .. }), Wanted::Tcp { address, purpose, .. }) => {
-                let is_any_port = address.port() == 0 && *purpose == self.purpose();
-                self.tcp_address().is_some_and(|mut bound| {
-                    bound.set_port(if is_any_port { 0 } else { bound.port() });
-                    bound == *address
-                })
+                *purpose == self.purpose()
+                    && self.tcp_address().is_some_and(|mut bound| {
+                        bound.set_port(if address.port() == 0 { 0 } else { bound.port() });
+                        bound == *address
+                    })
             }
-            (Some(Wanted::Unix { path: ours, .. }), Wanted::Unix { path: theirs, .. }) => {
+            (Some(Wanted::Control { path: ours, .. }), Wanted::Control { path: theirs, .. }) => {
                 // Another way to write the path leads to the same file.
                 let is_there = |file| unix_socket::is_at(theirs, file);
                 ours == theirs || self.file.is_some_and(is_there)
@@ -338,18 +321,28 @@ impl Listener {
         }
     }
 
-    /// Whether clients can still reach it: a Unix socket's file may have been deleted
-    /// or replaced.
+    /// Whether this is the `wanted` control socket, with another group.
+    pub(super) fn has_other_group(&self, wanted: &Wanted) -> bool {
+        match (&self.wanted, wanted) {
+            (Some(Wanted::Control { group: ours, .. }), Wanted::Control { group: theirs, .. }) => {
+                ours != theirs && self.is(wanted) && self.can_be_found()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it can still be reached: the control socket's file may have been deleted or
+    /// replaced.
     pub(crate) fn can_be_found(&self) -> bool {
         match (&self.wanted, self.file) {
-            (Some(Wanted::Unix { path, .. }), Some(file)) => unix_socket::is_at(path, file),
+            (Some(Wanted::Control { path, .. }), Some(file)) => unix_socket::is_at(path, file),
             _ => true,
         }
     }
 
-    /// Removes the file of a Unix socket that this daemon bound.
+    /// Removes the control socket's file.
     pub(crate) fn remove_file(&self) {
-        if let (Some(Wanted::Unix { path, .. }), Some(file)) = (&self.wanted, self.file) {
+        if let (Some(Wanted::Control { path, .. }), Some(file)) = (&self.wanted, self.file) {
             unix_socket::remove(path, file);
         }
     }
@@ -404,8 +397,8 @@ impl Listener {
     /// Notes that it has accepted one from its queue.
     pub(crate) fn record_accepted(&mut self) {
         self.aborted = 0;
-        self.earlier.count = self.earlier.count.saturating_sub(1);
-        if self.earlier.count == 0 {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 && !self.is_control() {
             self.record_none_left();
         }
     }
@@ -424,7 +417,6 @@ impl Listener {
     }
 
     fn record_none_left(&mut self) {
-        self.earlier = Earlier::default();
         if self.stage == ListenerStage::Closing {
             self.stage = ListenerStage::Finished;
         }
@@ -440,21 +432,25 @@ impl Listener {
     }
 
     /// Stops the growth of its queue. (With a backlog of 0 the kernel still puts one
-    /// connection into an empty queue.)
-    pub(crate) fn begin_to_close(&mut self, settings: &SocketSettings) {
+    /// connection into an empty queue of TCP. A Unix socket that is shut refuses newcomers, and
+    /// never listens again.)
+    pub(crate) fn begin_to_close(&mut self) {
         if self.stage == ListenerStage::Open {
             self.stage = ListenerStage::Closing;
-            self.set_backlog(0);
-            self.earlier.count = self.queued(settings);
+            if self.is_control() {
+                self.shut();
+            } else {
+                self.set_backlog(0);
+                self.left = sys::accept_queue_len(&self.socket).unwrap_or(QUEUED_MAX);
+            }
         }
         self.may_have_more = true;
         self.pause = None;
     }
 
-    /// How many connections may be in its queue. For a Unix socket, the kernel does not report
-    /// the number.
-    fn queued(&self, settings: &SocketSettings) -> usize {
-        sys::accept_queue_len(&self.socket).unwrap_or(settings.backlog as usize + 1)
+    fn shut(&self) {
+        // Fails only on a socket that does not listen.
+        let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
     pub(super) fn set_backlog(&self, backlog: i32) {
@@ -471,24 +467,32 @@ impl Listener {
         settings: &SocketSettings,
         refused: &mut RefusedOptions,
     ) -> io::Result<()> {
-        set_options(&self.socket, &self.name, self.is_unix, settings.keepalive_s, refused);
+        if self.is_control() {
+            sys::refuse_passed(&self.socket);
+        } else {
+            set_options(&self.socket, &self.name, settings.keepalive_s, refused);
+        }
         let backlog = if self.stage == ListenerStage::Open { settings.backlog } else { 0 };
         listen(&self.socket, backlog).map_err(named("listen"))
     }
 }
 
 impl Drop for Listener {
-    /// Clients in the queue of a Unix socket may have passed descriptors already, which
-    /// [`Socket`] closes. Other processes may still accept from an inherited socket.
+    /// Tells the operators that wait in its queue that they are not heard: they may have sent
+    /// orders, and even descriptors, which [`Socket`] closes.
     fn drop(&mut self) {
-        if self.is_unix && !self.is_inherited() {
-            let _ = shutdown(&self.socket, Shutdown::Both);
-            loop {
-                match self.accept(self.purpose()) {
-                    Accepted::Connection(_) => {}
-                    Accepted::Aborted(_) if !self.record_aborted() => {}
-                    _ => break,
+        if !self.is_control() {
+            return;
+        }
+        self.shut();
+        loop {
+            match self.accept() {
+                Accepted::Connection(socket) => {
+                    // Fails if the operator has left.
+                    let _ = send(&socket, NOT_HEARD, SendFlags::NOSIGNAL);
                 }
+                Accepted::Aborted(_) if !self.record_aborted() => {}
+                _ => break,
             }
         }
     }

@@ -2,23 +2,20 @@
 //! deregisters them; drain, and its log.
 
 use crate::listening::accepting::{Acceptor, NewConnection};
-use crate::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, wanted};
+use crate::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, overlap, wanted};
 use crate::listening::listener::{
-    Accepted, Listener, ListenerStage, ListenerState, PauseCause, SocketSettings,
+    Listener, ListenerStage, ListenerState, PauseCause, SocketSettings,
 };
 use crate::listening::opening::{self, abandon, open_missing};
-use crate::listening::unix_socket;
 use crate::options::Options;
 use crate::platform::clock;
 use crate::platform::os::fd::AsRawFd;
 use crate::platform::os::mio::Registry;
 use crate::platform::os::mio::unix::SourceFd;
-use crate::platform::socket_name::UNIX_PREFIX;
 use crate::sockets::options::RefusedOptions;
 use crate::sockets::slots::{Source, watch};
 use engine::Time;
 use log::{debug, error, info, warn};
-use protocol::key_from_text;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -167,7 +164,7 @@ impl Listeners {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Removes the files of Unix sockets that this daemon bound.
+    /// Removes the control socket's file.
     pub(crate) fn remove_files(&self) {
         self.all.iter().for_each(Listener::remove_file);
     }
@@ -245,7 +242,30 @@ impl Listeners {
         let port = self.clients_port();
         let settled = self.applicable(wanted).into_iter().map(|one| one.on_port(port.unwrap_or(0)));
         check_purposes(&settled.collect::<Vec<_>>())?;
+        self.check_lifelong(wanted)?;
         open_missing(&self.to_be_open(wanted), &self.all, port, &self.settings, refused)
+    }
+
+    /// A listener has one purpose for life, and the control socket one group: no client in its
+    /// queue may become an operator, and no operator lose the right to be one.
+    fn check_lifelong(&self, wanted: &[Wanted]) -> Result<(), ListenError> {
+        let restart = "that needs a restart, which loses the locks";
+        for one in wanted {
+            let others = self.all.iter().filter(|it| it.purpose() != one.purpose());
+            let mut taken = others.filter_map(Listener::tcp_address);
+            let why = match one.tcp_address() {
+                Some(address) if taken.any(|theirs| overlap(theirs, address)) => {
+                    "that address is open for another purpose"
+                }
+                None if self.all.iter().any(|it| it.has_other_group(one)) => {
+                    "--control-group can't change while it is open"
+                }
+                _ => continue,
+            };
+            let why = io::Error::other(format!("{why}: {restart}"));
+            return Err(ListenError::Contradiction(one.failed(why).to_string()));
+        }
+        Ok(())
     }
 
     /// The port that `-p 0` means now.
@@ -253,11 +273,6 @@ impl Listeners {
         let clients = self.all.iter().filter(|listener| listener.purpose() == Purpose::Clients);
         let port = clients.filter_map(Listener::tcp_address).map(|address| address.port()).next();
         port.or(self.free_port)
-    }
-
-    /// Closes what [`Listeners::open_missing`] opened.
-    pub(crate) fn abandon(&self, opened: Vec<Listener>, wanted: &[Wanted]) {
-        abandon(opened, &self.to_be_open(wanted), &self.all);
     }
 
     fn to_be_open(&self, wanted: &[Wanted]) -> Vec<Wanted> {
@@ -285,21 +300,21 @@ impl Listeners {
             let is_served = |address| wanted.iter().any(|w| w.covers(address, purpose));
             listener.tcp_address().is_some_and(is_served)
         };
-        // Newest first: if a Unix socket's file vanished, two listeners match.
+        // Newest first: if the control socket's file vanished, two listeners match.
         for listener in self.all.iter_mut().rev() {
             let n = left.iter().position(|wanted| listener.is(wanted));
             let now = n.map(|n| left.remove(n));
             let stays = listener.is_inherited() || now.is_some() || is_covered(listener);
-            let purpose = now.as_ref().map_or(listener.purpose(), Wanted::purpose);
+            let is_for_clients = listener.purpose() == Purpose::Clients;
             if !stays && listener.stage == ListenerStage::Open {
                 closed.insert(0, listener.described());
             }
-            if !stays || self.drain.is_on && purpose == Purpose::Clients {
-                listener.begin_to_close(&self.settings);
+            if !stays || self.drain.is_on && is_for_clients {
+                listener.begin_to_close();
                 continue;
             }
-            if let Some(now) = now {
-                listener.adopt(now, &self.settings);
+            if now.is_some() {
+                listener.wanted = now;
             }
             listener.open(&self.settings);
         }
@@ -308,28 +323,17 @@ impl Listeners {
 
     /// The control socket that these new options would close.
     pub(crate) fn control_socket_lost(&self, wanted: &[Wanted]) -> Option<&str> {
-        let is_control = |purpose| purpose == Purpose::Control;
-        let ours = self.all.iter().find(|listener| is_control(listener.purpose()))?;
-        let stays = wanted.iter().any(|wanted| is_control(wanted.purpose()));
-        (!stays).then(|| ours.name.trim_start_matches(UNIX_PREFIX))
+        let mut ours = self.all.iter().filter_map(|listener| match &listener.wanted {
+            Some(Wanted::Control { path, .. }) => Some(path.as_str()),
+            _ => None,
+        });
+        let stays = wanted.iter().any(|wanted| wanted.purpose() == Purpose::Control);
+        ours.next().filter(|_| !stays)
     }
 
     /// Closes the TCP listeners: a client that is disconnected now asks another daemon.
     pub(crate) fn close_tcp(&mut self) {
-        self.all.retain(|listener| listener.is_unix);
-    }
-
-    /// Accepts and closes the connections in the queues of Unix sockets: the kernel would let
-    /// descriptors that they passed linger. Some may have waited for a free descriptor.
-    pub(crate) fn refuse_queued(&self) {
-        for listener in self.all.iter().filter(|listener| listener.is_unix) {
-            for _ in 0..=self.settings.backlog {
-                match listener.accept(listener.purpose()) {
-                    Accepted::Connection(_) | Accepted::Aborted(_) => {}
-                    _ => break,
-                }
-            }
-        }
+        self.all.retain(|listener| listener.purpose() == Purpose::Control);
     }
 
     /// Closes finished listeners.
@@ -401,7 +405,7 @@ impl Listeners {
         self.drain.is_on = true;
         self.drain.next_log = clock::now().plus_ns(DRAIN_LOG_INTERVAL_NS);
         let clients = self.all.iter_mut().filter(|l| l.purpose() == Purpose::Clients);
-        clients.for_each(|listener| listener.begin_to_close(&self.settings));
+        clients.for_each(Listener::begin_to_close);
     }
 
     /// Takes new clients again, on the addresses of the current `options`.
@@ -431,7 +435,7 @@ impl Listeners {
             listener.number = self.last_number;
             if let Err(e) = watch(registry, &listener.socket, Source::Listener(listener.number)) {
                 let why = format!("{} can't be watched: {e}", listener.name);
-                self.abandon(opened, &wanted);
+                abandon(opened);
                 return Err(why);
             }
         }
@@ -459,12 +463,7 @@ fn report_closed(name: &str, v6_only: bool) {
 /// Whether a process listens on the socket of that name. Does not connect, because
 /// the connection would become the next service's first client.
 fn is_held_elsewhere(name: &str, v6_only: bool) -> io::Result<bool> {
-    let unix = name.strip_prefix(UNIX_PREFIX);
-    if let Some(unix) = unix.and_then(|text| key_from_text(text.as_bytes())) {
-        return unix_socket::is_listened_on(&unix);
-    }
-    let address: SocketAddr =
-        name.parse().map_err(|_| io::Error::other("it has neither an address nor a path"))?;
+    let address: SocketAddr = name.parse().map_err(io::Error::other)?;
     match opening::bind_tcp(address, v6_only, false) {
         Ok(_) => Ok(false),
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(true),

@@ -1,5 +1,4 @@
-//! Binds what is missing, for a cold start, a reload and UNDRAIN, all or none; changes mode and
-//! group of what exists; takes sockets over from systemd or standard input. Another process has
+//! Binds what is missing, for a cold start, a reload and UNDRAIN, all or none; takes sockets over from systemd or standard input. Another process has
 //! bound the last, passed them on, and may still hold them.
 
 use crate::listening::addresses::{ListenError, Wanted, overlap};
@@ -15,12 +14,12 @@ use crate::platform::os::{fs, stdio};
 use crate::platform::supervisor;
 use crate::platform::sys;
 use crate::sockets::options::RefusedOptions;
-use log::error;
+use crate::sockets::socket::own_address;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// Opens the `wanted` listeners that are not among `existing`, and sets the wanted
-/// mode and group of existing Unix sockets. `port` is what clients' port 0 got before.
+/// Opens the `wanted` listeners that are not among `existing`. `port` is what clients' port 0 got
+/// before.
 ///
 /// # Errors
 /// Everything that could not be opened. Nothing has changed then.
@@ -33,7 +32,7 @@ pub(crate) fn open_missing(
 ) -> Result<Vec<Listener>, ListenError> {
     let missing = wanted.iter().filter(|wanted| !exists(wanted, existing));
     let paths = missing.filter_map(|wanted| match wanted {
-        Wanted::Unix { path, .. } => Some(path.as_str()),
+        Wanted::Control { path, .. } => Some(path.as_str()),
         Wanted::Tcp { .. } => None,
     });
     // A daemon that serves does not wait.
@@ -48,29 +47,20 @@ pub(crate) fn open_missing(
         bound
     };
     if errors.is_empty() {
-        let readmitted = changed(wanted, existing).map(|(now, _)| (now, set_access(now)));
-        errors = readmitted.filter_map(|(now, result)| Some(now.failed(result.err()?))).collect();
-    }
-    if errors.is_empty() {
         return Ok(opened);
     }
-    abandon(opened, wanted, existing);
+    abandon(opened);
     Err(ListenError::Several(errors))
 }
 
-/// Undoes what [`open_missing`] did for `wanted`.
-pub(crate) fn abandon(opened: Vec<Listener>, wanted: &[Wanted], existing: &[Listener]) {
+/// Closes what [`open_missing`] has opened.
+pub(crate) fn abandon(opened: Vec<Listener>) {
     for listener in opened {
         listener.remove_file();
     }
-    for (_, before) in changed(wanted, existing) {
-        if let Err(e) = set_access(before) {
-            error!("{}", before.failed(e));
-        }
-    }
 }
 
-/// Whether one of `existing` is the `wanted` listener, and clients can find it.
+/// Whether one of `existing` is the `wanted` listener, and it can be found.
 fn exists(wanted: &Wanted, existing: &[Listener]) -> bool {
     existing.iter().any(|listener| listener.is(wanted) && listener.can_be_found())
 }
@@ -109,8 +99,8 @@ fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Li
             }
             socket => (socket?, None),
         },
-        Wanted::Unix { path, mode, group, .. } => {
-            let (socket, file) = unix_socket::bind(path, *mode, group.as_deref())?;
+        Wanted::Control { path, group } => {
+            let (socket, file) = unix_socket::bind(path, group.as_deref())?;
             (socket, Some(file))
         }
     };
@@ -208,27 +198,6 @@ impl Drop for ReusePort<'_> {
     }
 }
 
-/// Pairs of a wanted Unix socket and the existing one, where mode or group differ.
-fn changed<'a>(
-    wanted: &'a [Wanted],
-    existing: &'a [Listener],
-) -> impl Iterator<Item = (&'a Wanted, &'a Wanted)> {
-    wanted.iter().filter(|wanted| !wanted.is_tcp()).filter_map(|now| {
-        let listener = existing.iter().find(|l| l.is(now) && l.can_be_found())?;
-        listener.wanted.as_ref().filter(|before| *before != now).map(|before| (now, before))
-    })
-}
-
-/// Sets the wanted mode and group of an existing Unix socket.
-fn set_access(wanted: &Wanted) -> io::Result<()> {
-    match wanted {
-        Wanted::Unix { path, mode, group, .. } => {
-            unix_socket::set_access(path, *mode, group.as_deref())
-        }
-        Wanted::Tcp { .. } => Ok(()),
-    }
-}
-
 /// Takes the sockets passed to this process: standard input if it is a socket, else
 /// those of the service manager.
 pub(crate) fn take(
@@ -248,7 +217,7 @@ fn from_standard_input(
 ) -> Result<Option<Listener>, ListenError> {
     let stdin = stdio::stdin();
     let failed = |e| ListenError::Inherited("standard input".to_owned(), e);
-    match sys::own_name(stdin) {
+    match own_address(stdin) {
         // Of a family that is not served.
         Ok(_) | Err(Errno::AFNOSUPPORT) => {}
         Err(Errno::NOTSOCK | Errno::BADF) => return Ok(None),

@@ -1,17 +1,18 @@
-//! The file of a Unix socket of this daemon: binds it, sets mode and group, removes a stale
-//! one, finds whether a process listens on it.
+//! The file of the control socket: binds it, decides who may connect, removes a stale one.
 
 use crate::platform::failed_call::{named, named_unless_plain};
-use crate::platform::os::fd::OwnedFd;
-use crate::platform::os::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
-use crate::platform::os::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
-use crate::platform::os::fs::{Permissions, metadata, symlink_metadata};
-use crate::platform::os::fs::{read, read_to_string, remove_file, set_permissions};
+use crate::platform::os::fd::{AsRawFd, OwnedFd};
+use crate::platform::os::fs::{AtFlags, FileTypeExt, MetadataExt, chownat};
+use crate::platform::os::fs::{FlockOperation, Gid, Mode, OFlags, flock, fstat, open};
+use crate::platform::os::fs::{read_to_string, remove_file, symlink_metadata};
 use crate::platform::os::io::Errno;
 use crate::platform::os::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, connect, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, connect, listen,
+    socket_with,
 };
+use crate::platform::os::process::{self, umask};
 use crate::platform::os::thread;
+use crate::platform::sys;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -27,27 +28,57 @@ pub struct SocketFile {
     pub inode: u64,
 }
 
-/// Binds a non-blocking stream socket to `path`; returns it and the file that it made. Mode
-/// and group decide which users may connect; no client can before it listens.
+/// Listens on `path`; returns the non-blocking stream socket and the file that it made. Only the
+/// daemon's user may connect, and members of the `group`.
+///
+/// Others may write the directory, and put another file at `path` at any moment: the mode is the
+/// file's from its beginning, and the group is set on the file that is proved to be the socket's.
 ///
 /// # Errors
 /// The kernel's error, or that the group does not exist; `AddrInUse` if another daemon
 /// listens, EEXIST if the file there is not a socket. No file is left behind then.
-pub(crate) fn bind(
-    path: &str,
-    mode: u32,
-    group: Option<&str>,
-) -> io::Result<(OwnedFd, SocketFile)> {
+pub(crate) fn bind(path: &str, group: Option<&str>) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
+    let group = group.map(group_id).transpose()?;
     remove_stale(path, &address)?;
     let socket = new_socket()?;
-    bind_to(&socket, &address).map_err(named("bind"))?;
+    let for_others = if group.is_some() { Mode::RWXO } else { Mode::RWXG | Mode::RWXO };
+    let before = umask(Mode::XUSR | Mode::XGRP | for_others);
+    let bound = bind_to(&socket, &address);
+    umask(before);
+    bound.map_err(named("bind"))?;
     let file = identity_of(path)?;
-    if let Err(e) = set_access(path, mode, group) {
-        remove(path, file);
-        return Err(e);
+    if let Some(group) = group {
+        if let Err(e) = set_group(path, &socket, group) {
+            remove(path, file);
+            return Err(e);
+        }
     }
     Ok((socket, file))
+}
+
+/// Gives the file of `socket`, which is bound to `path`, to the `group`.
+fn set_group(path: &str, socket: &OwnedFd, group: Gid) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty()).map_err(named("openat(O_PATH)"))?;
+    listen(socket, 1).map_err(named("listen"))?;
+    if !leads_here(&file)? {
+        return Err(io::Error::other("another process has replaced the file"));
+    }
+    let itself = chownat(&file, "", None, Some(group), AtFlags::EMPTY_PATH);
+    itself.map_err(named("fchownat"))
+}
+
+/// Whether who connects to `file` reaches this process: then it is the file of a socket of ours.
+fn leads_here(file: &OwnedFd) -> io::Result<bool> {
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let probe = new_socket()?;
+    match connect(&probe, &address) {
+        // No socket, or one on which nobody listens.
+        Err(Errno::CONNREFUSED) => return Ok(false),
+        connected => connected.map_err(named("connect(/proc/self/fd)"))?,
+    }
+    Ok(sys::peer_credentials(&probe)?.pid == Some(process::id() as i32))
 }
 
 /// How long other daemons may take to bind and listen.
@@ -91,16 +122,6 @@ fn directory_of(path: &str) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-/// Sets mode and group of the socket at `path`: they decide which users may connect.
-pub(crate) fn set_access(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
-    let group = group.map(group_id).transpose()?;
-    // Sets the group before the mode, which gives it permissions.
-    if group.is_some() {
-        chown(path, None, group).map_err(named("chown"))?;
-    }
-    set_permissions(path, Permissions::from_mode(mode)).map_err(named("chmod"))
-}
-
 /// Whether `path` still refers to `file`.
 pub(crate) fn is_at(path: &str, file: SocketFile) -> bool {
     identity_of(path).is_ok_and(|there| there == file)
@@ -115,15 +136,6 @@ pub(crate) fn remove(path: &str, file: SocketFile) {
     if let Err(e) = remove_file(path) {
         log::debug!("{path} could not be removed: {e}");
     }
-}
-
-/// Whether two paths are the same, however they are spelt, even if there is no file.
-pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    let identity = |path| metadata(directory_of(path)).ok().map(|it| (it.dev(), it.ino()));
-    let is_same_directory = || identity(one).is_some_and(|it| identity(other) == Some(it));
-    // Without `.` and repeated slashes.
-    let (one, other) = (Path::new(one), Path::new(other));
-    one == other || one.file_name() == other.file_name() && is_same_directory()
 }
 
 fn identity_of(path: &str) -> io::Result<SocketFile> {
@@ -153,23 +165,8 @@ fn remove_stale(path: &str, address: &SocketAddrUnix) -> io::Result<()> {
     }
 }
 
-/// Whether a process listens at `name`, a path or `@` and an abstract name, according to the
-/// kernel's list (proc_net(5)). Names in it are bytes: any process may choose any.
-pub(crate) fn is_listened_on(name: &[u8]) -> io::Result<bool> {
-    const ACCEPTS_CONNECTIONS: &[u8] = b"00010000";
-    let list = read("/proc/self/net/unix")?;
-    // The kernel writes a NUL so.
-    let name: Vec<u8> = name.iter().map(|&byte| if byte == 0 { b'@' } else { byte }).collect();
-    // Num RefCount Protocol Flags Type St Inode Path; a path may contain spaces.
-    Ok(list.split(|&byte| byte == b'\n').any(|line| {
-        let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-        words.nth(3) == Some(ACCEPTS_CONNECTIONS)
-            && line.strip_suffix(&name[..]).is_some_and(|before| before.ends_with(b" "))
-    }))
-}
-
 /// Looks up a group by name or number (group(5)).
-fn group_id(group: &str) -> io::Result<u32> {
+fn group_id(group: &str) -> io::Result<Gid> {
     let id = match group.parse() {
         Ok(id) => Some(id),
         Err(_) => {
@@ -179,5 +176,6 @@ fn group_id(group: &str) -> io::Result<u32> {
             entry.and_then(|fields| fields[2].parse().ok())
         }
     };
-    id.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {group}")))
+    id.map(Gid::from_raw)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {group}")))
 }

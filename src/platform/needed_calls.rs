@@ -7,7 +7,8 @@ use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::io::Errno;
 use crate::platform::os::mio::{Events, Poll};
 use crate::platform::os::net::{
-    RecvAncillaryBuffer, RecvFlags, SendFlags, SocketFlags, accept_with, recv, recvmsg, send,
+    RecvAncillaryBuffer, RecvFlags, SendFlags, SocketFlags, accept_with, getpeername, recv,
+    recvmsg, send,
 };
 use crate::platform::sys;
 use std::io::{self, IoSliceMut};
@@ -30,7 +31,7 @@ pub(crate) fn check(no_socket: &OwnedFd, poll: &mut Poll) -> io::Result<()> {
         ("recvfrom", received),
         ("recvmsg", message),
         ("sendto", send(no_socket, &[], SendFlags::empty()).map(drop)),
-        ("getpeername", sys::peer_name(no_socket).map(drop)),
+        ("getpeername", getpeername(no_socket).map(drop)),
     ] {
         match result {
             Err(e) if e != Errno::NOTSOCK => return Err(named(call)(e)),

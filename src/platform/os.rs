@@ -20,10 +20,9 @@ pub(crate) const SHARES_PER_TURN: usize = 320;
 pub(crate) mod fs {
     pub(crate) use rustix::fs::*;
     pub(crate) use std::fs::{
-        File, Permissions, metadata, read, read_dir, read_to_string, remove_file, set_permissions,
-        symlink_metadata, write,
+        File, metadata, read_dir, read_to_string, remove_file, symlink_metadata, write,
     };
-    pub(crate) use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+    pub(crate) use std::os::unix::fs::{FileTypeExt, MetadataExt};
     pub(crate) use std::path::absolute;
 
     pub(crate) fn is_file(path: &std::path::Path) -> bool {

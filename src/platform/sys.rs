@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use crate::platform::failed_call::{errno, named};
-use crate::platform::socket_name::SocketName;
 use mio::Poll;
 use rustix::io::{DupFlags, Errno, FdFlags, fcntl_setfd};
 use rustix::process::Pid;
@@ -167,39 +166,8 @@ pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
     Ok(Peer { uid: credentials.uid, pid })
 }
 
-/// The socket's own name. An error for a family that has none that is known.
-pub(crate) fn own_name(socket: impl AsFd) -> Result<SocketName, Errno> {
-    name(socket, libc::getsockname)
-}
-
-/// The name of the socket at the other end.
-pub(crate) fn peer_name(socket: impl AsFd) -> Result<SocketName, Errno> {
-    name(socket, libc::getpeername)
-}
-
-/// getsockname(2) or getpeername(2).
-type AskForName =
-    unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
-
-/// A socket's name as the kernel writes it. rustix and std don't expect a length that exceeds
-/// the type of the name's family, which a path of 108 bytes has.
-fn name(socket: impl AsFd, ask: AskForName) -> Result<SocketName, Errno> {
-    // Room for the longest name of any family.
-    const NAME_BYTES_MAX: usize = size_of::<libc::sockaddr_storage>();
-    let mut bytes = [0_u8; NAME_BYTES_MAX];
-    let mut len = NAME_BYTES_MAX as libc::socklen_t;
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: both pointers are to local values, and `len` is the size of the first.
-    if unsafe { ask(fd, (&raw mut bytes).cast(), &raw mut len) } == -1 {
-        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
-    }
-    // A longer name is cut by the kernel, which reports the length that it has.
-    let len = NAME_BYTES_MAX.min(len as usize);
-    SocketName::parse(&bytes[..len]).ok_or(Errno::AFNOSUPPORT)
-}
-
 /// How many connections wait to be accepted from a TCP socket that listens (tcp(7),
-/// TCP_INFO). `None` for a Unix socket: the kernel does not report it.
+/// TCP_INFO), if the kernel tells.
 pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
     // SAFETY: the structure is plain numbers, for which 0 is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

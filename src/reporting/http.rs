@@ -14,7 +14,7 @@ use crate::reporting::report_queue::ReportRequest;
 use crate::sockets::ids::{HTTP_CONNECTIONS_MAX, HttpClient};
 use crate::sockets::slots::Slots;
 use crate::sockets::socket::Socket;
-use crate::sockets::socket::{peer_ip, peer_name};
+use crate::sockets::socket::{peer_address, peer_name};
 use crate::sockets::stream::{Flushed, Stream};
 use engine::Time;
 use head::{AnswerPart, Head, parse};
@@ -56,7 +56,7 @@ struct Exchange {
     stage: ExchangeStage,
     /// When the stage must be over.
     deadline: Time,
-    ip: Option<IpAddr>,
+    ip: IpAddr,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,12 +94,11 @@ impl Http {
 
     /// Serves a new connection, or closes it if its address is not admitted.
     pub(crate) fn add(&mut self, socket: Socket, registry: &Registry, now: Time) {
-        let Ok(ip) = peer_ip(&socket) else {
+        let Ok(ip) = peer_address(&socket).map(|address| address.ip()) else {
             // The client has left already.
             return;
         };
-        let is_allowed = |ip: IpAddr| self.allowed.iter().any(|net| net.contains(&ip));
-        if !self.allowed.is_empty() && !ip.is_some_and(is_allowed) {
+        if !self.allowed.is_empty() && !self.allowed.iter().any(|net| net.contains(&ip)) {
             debug!("{} is not admitted to HTTP", peer_name(&socket));
             return;
         }

@@ -72,7 +72,7 @@ fn take_over(
     options: &Options,
     rules_file: &[Rule],
 ) -> Result<Restored, String> {
-    let adopt = |number, _| {
+    let adopt = |number| {
         let stand_in = inherited_descriptor(number)?;
         if is_same_file(&stand_in, &snapshot) {
             Ok(Socket::new(stand_in, /* is_unix */ false))
@@ -87,8 +87,7 @@ fn take_over(
         return Err(format!("{} connections would be lost: {e}", restored.lost.len()));
     }
     for number in restored.server.kept_descriptors() {
-        adopt(number, false)
-            .map_err(|e| format!("descriptor {number} was lost on its way here: {e}"))?;
+        adopt(number).map_err(|e| format!("descriptor {number} was lost on its way here: {e}"))?;
     }
     Ok(restored)
 }
@@ -102,9 +101,9 @@ fn read_standard_input(options: &Options, rules_file: &[Rule]) -> Result<Restore
                     the daemon in the same process, with its environment"
             .to_owned());
     }
-    // Stands in for each connection. As a Unix socket it would be shut down.
+    // Stands in for each connection.
     let stand_in =
-        |_, _| Ok(Socket::new(fcntl_dupfd_cloexec(stdio::stdout(), 3)?, /* is_unix */ false));
+        |_| Ok(Socket::new(fcntl_dupfd_cloexec(stdio::stdout(), 3)?, /* is_unix */ false));
     restore(&bytes, options, Some(rules_file.to_vec()), stand_in).map_err(|e| e.to_string())
 }
 

@@ -39,30 +39,28 @@ pub(crate) struct Restored {
 /// Takes over the socket of a connection that the old image has left. `--free-port`, meant for a
 /// daemon that ends, may have set that a close resets the connection, which would lose answers that
 /// its client has not read.
-pub(crate) fn adopt(fd: RawFd, is_unix: bool) -> io::Result<Socket> {
+pub(crate) fn adopt(fd: RawFd) -> io::Result<Socket> {
     let socket = inherited_connection(fd)?;
-    if !is_unix {
-        // At worst, the client loses these answers.
-        let _ = set_socket_linger(&socket, None);
-    }
-    Ok(Socket::new(socket, is_unix))
+    // At worst, the client loses these answers.
+    let _ = set_socket_linger(&socket, None);
+    Ok(Socket::new(socket, /* is_unix */ false))
 }
 
 /// Reads a snapshot, in a trial as in the restart itself. Only a trial reads a `rules_file`:
 /// what it has read is in the snapshot of the restart. `adopt` takes over the socket of a
-/// connection, and whether it is a Unix socket.
+/// connection.
 pub(crate) fn restore(
     bytes: &[u8],
     options: &Options,
     rules_file: Option<Vec<Rule>>,
-    mut adopt: impl FnMut(RawFd, bool) -> io::Result<Socket>,
+    mut adopt: impl FnMut(RawFd) -> io::Result<Socket>,
 ) -> Result<Restored, SnapshotError> {
     let mut reader = Reader::new(bytes)?;
     let mut connections = Vec::new();
     let mut lost = Vec::new();
     for state in reader.connections() {
         let state = state?;
-        match adopt(state.fd, state.unix) {
+        match adopt(state.fd) {
             Ok(socket) => connections.push((state.client(), Connection::resume(socket, state))),
             Err(e) => lost.push((state.client(), e)),
         }

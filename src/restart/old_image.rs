@@ -12,6 +12,7 @@ use crate::clients::connections::Clients;
 use crate::listening::addresses::NO_CONTROL_SOCKET;
 use crate::listening::listener::Listener;
 use crate::listening::listeners::Listeners;
+use crate::listening::opening::abandon;
 use crate::logging::{logger, rate_limit};
 use crate::operator::control_socket::ControlSocket;
 use crate::operator::run_time_settings::RunTimeSettings;
@@ -236,7 +237,7 @@ impl Restart {
             .launcher
             .hand_over(arguments, *binary, &descriptors, |out| write(out, &state, parts));
         self.launcher.files.clear();
-        parts.listeners.abandon(opened, wanted);
+        abandon(opened);
         why
     }
 

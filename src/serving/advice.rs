@@ -76,7 +76,7 @@ fn about(error: &ListenError) -> Option<String> {
         // The advice is about the options for clients' addresses.
         ListenError::NotOpened(Wanted::Tcp { purpose: Purpose::Http, .. }, _) => None,
         ListenError::NotOpened(Wanted::Tcp { address, .. }, e) => bindable_address(*address, e),
-        ListenError::NotOpened(Wanted::Unix { path, .. }, e) => socket_path(path, e),
+        ListenError::NotOpened(Wanted::Control { path, .. }, e) => socket_path(path, e),
         ListenError::Several(errors) => errors.iter().find_map(about),
         ListenError::Inherited(..) | ListenError::Contradiction(_) => None,
     }

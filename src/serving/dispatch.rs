@@ -174,7 +174,7 @@ impl Dispatch<'_> {
                 // The beginning of a line that has no end.
                 connection.lines.take_unhandled();
             }
-            self.clients.record_unread(client);
+            self.clients.record_readable(client);
             self.owe_text(client, text);
         }
     }

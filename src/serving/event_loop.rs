@@ -60,9 +60,7 @@ impl Server {
         // Clients are disconnected before anything waits for systemd or the log.
         drop(poll);
         listeners.close_tcp();
-        drop((clients, http, operator));
-        listeners.refuse_queued();
-        drop(listeners);
+        drop((clients, http, operator, listeners));
         if !is_delivered {
             service_manager.stopping_at_last();
         }

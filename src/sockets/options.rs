@@ -5,7 +5,6 @@ use crate::platform::failed_call::named;
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::io::Errno;
 use crate::platform::os::net::sockopt;
-use crate::platform::sys::refuse_passed;
 use log::warn;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,15 +45,10 @@ impl RefusedOptions {
 pub(crate) fn set_options(
     socket: &OwnedFd,
     name: &str,
-    is_unix: bool,
     keepalive_s: u32,
     refused: &mut RefusedOptions,
 ) {
     let mut note = |option, result, lost| refused.note(name, option, result, lost);
-    if is_unix {
-        refuse_passed(socket);
-        return;
-    }
     // Leftover connections must not prevent another bind of the port.
     note(
         "setsockopt(SO_REUSEADDR)",

@@ -1,29 +1,26 @@
-//! A connection's socket: receives and peeks, without passed descriptors; the client's name and
-//! address.
+//! A connection's socket: receives and peeks, without passed descriptors; its addresses.
 
 use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
 use crate::platform::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::platform::os::io::{Errno, retry_on_intr};
 use crate::platform::os::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, recv, recvmsg, shutdown,
-    sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, getpeername, getsockname, recv,
+    recvmsg, shutdown, sockopt,
 };
-use crate::platform::socket_name::SocketName;
-use crate::platform::sys;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Deref;
 
 /// How many descriptors a message may bring: SCM_MAX_FD, unix(7).
-pub(crate) const PASSED_MAX: usize = 253;
+const PASSED_MAX: usize = 253;
 
 /// Room for them, and for whatever else the kernel may add to a message.
 const PASSED_BYTES: usize = 4 * PASSED_MAX + 1024;
 
-/// The socket of a connection, TCP or Unix.
+/// The socket of a connection: TCP, or Unix for operators.
 ///
-/// A client of a Unix socket can pass descriptors. The kernel closes those that the daemon
+/// Who connects to a Unix socket can pass descriptors. The kernel closes those that the daemon
 /// does not receive, and if one is the last copy of a TCP socket that lingers (socket(7),
 /// SO_LINGER), the loop blocks for as long as the sender likes. So the daemon receives
 /// them, until no more can come, and closes them so that none lingers. (Since Linux 6.16
@@ -42,10 +39,6 @@ impl Socket {
             let _ = sockopt::set_socket_oobinline(&fd, true);
         }
         Socket { fd, is_unix }
-    }
-
-    pub(crate) fn is_unix(&self) -> bool {
-        self.is_unix
     }
 
     /// Receives once; 0 means the end of input.
@@ -118,20 +111,24 @@ impl Deref for Socket {
     }
 }
 
-/// The client's name, as logs and lists show it.
+/// The peer's address, as logs and lists show it.
 pub(crate) fn peer_name(socket: &OwnedFd) -> String {
-    sys::peer_name(socket).map_or_else(|_| "unknown".to_owned(), |name| name.brief())
+    peer_address(socket).map_or_else(|_| "unknown".to_owned(), |address| address.to_string())
 }
 
-/// The peer's address; `None` for a Unix socket.
-pub(crate) fn peer_address(socket: &OwnedFd) -> Result<Option<SocketAddr>, Errno> {
-    Ok(match sys::peer_name(socket)? {
-        SocketName::Tcp(address) => Some(address),
-        SocketName::Path(_) | SocketName::Abstract(_) | SocketName::Unnamed => None,
-    })
+/// The peer's address, of TCP. An error if the peer has left.
+pub(crate) fn peer_address(socket: impl AsFd) -> Result<SocketAddr, Errno> {
+    canonical(getpeername(socket)?.ok_or(Errno::NOTCONN)?.try_into()?)
 }
 
-/// As [`peer_address`], without the port.
-pub(crate) fn peer_ip(socket: &OwnedFd) -> Result<Option<IpAddr>, Errno> {
-    Ok(peer_address(socket)?.map(|address| address.ip()))
+/// The address that the socket is bound to. An error for a family other than IPv4 and IPv6.
+pub(crate) fn own_address(socket: impl AsFd) -> Result<SocketAddr, Errno> {
+    canonical(getsockname(socket)?.try_into()?)
+}
+
+/// A dual-stack socket reports an IPv4 client as an IPv4-mapped IPv6 address,
+/// `[::ffff:10.1.2.3]:4711`, which is converted back (ipv6(7)).
+fn canonical(mut address: SocketAddr) -> Result<SocketAddr, Errno> {
+    address.set_ip(address.ip().to_canonical());
+    Ok(address)
 }

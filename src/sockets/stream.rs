@@ -129,8 +129,7 @@ impl Stream {
         self.unsent().len() > OUTPUT_BYTES_MAX
     }
 
-    /// Receives once, as [`Socket::receive`] does, but nothing behind a line feed. For a Unix
-    /// socket.
+    /// Receives once, as [`Socket::receive`] does, but nothing behind a line feed. For operators.
     pub(crate) fn receive_line(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.socket.peek(buffer).map_err(named("recvfrom"))?;
         match buffer[..len].iter().position(|&b| b == b'\n').map_or(len, |end| end + 1) {

@@ -6,7 +6,7 @@
 
 use super::explore::judge;
 use super::kernel::draws::Choices;
-use super::scripts::steps::{Say, Script, Start, Step, UNIX};
+use super::scripts::steps::{Say, Script, Start, Step};
 use protocol::Mode;
 
 const TCP: &str = "10.0.0.1:7531";
@@ -69,14 +69,14 @@ fn requests_that_come_with_the_end_of_a_trial_are_answered() {
 #[test]
 fn a_flooder_gets_no_second_share_of_a_turn() {
     let steps = vec![
-        Step::Connect { place: 19, to: UNIX, room: (4096, 40) },
+        Step::Connect { place: 19, to: TCP, room: (4096, 40) },
         Step::Say { place: 19, what: Say::TooLong, cut: 0 },
         TURN,
         Step::ArriveAll,
         TURN,
         Step::Say { place: 19, what: Say::Flood { line: "STATS FULL\n", times: 3000 }, cut: 0 },
     ];
-    check("--control /run/control.sock --listen-unix /run/pool.sock", steps);
+    check("-l 10.0.0.1 --control /run/control.sock", steps);
 }
 
 /// A hot restart lost a holder, and the next waiter got its answer only when something else
@@ -169,7 +169,7 @@ fn unread_output_stays_within_its_bound() {
 
 /// After a reset, the address that `--allow` checks can't be read any more.
 ///
-/// Fails if `Admission::admits` returns true when `peer_ip` fails.
+/// Fails if `Admission::admits` returns true when `peer_address` fails.
 #[test]
 fn a_reset_does_not_slip_past_allow() {
     let arguments = "-l 0.0.0.0 --control /run/control.sock --allow 10.9.0.0/16";
@@ -183,20 +183,6 @@ fn a_reset_does_not_slip_past_allow() {
 fn a_signal_to_stop_comes_before_a_restart() {
     let steps = vec![Step::Signal(libc::SIGUSR1), TURN, Step::Signal(libc::SIGINT)];
     check("-l 10.0.0.1 --control /run/control.sock", steps);
-}
-
-/// unix(7): a receive ends with a message that has descriptors.
-///
-/// Fails if `Clients::record_received` does not call `record_unread` after a short read from a
-/// Unix socket.
-#[test]
-fn lines_behind_a_passed_descriptor_are_answered() {
-    let steps = vec![
-        Step::Connect { place: 12, to: UNIX, room: (100_000, 9000) },
-        Step::Pass { place: 12, what: Say::Release },
-        Step::Say { place: 12, what: Say::Release, cut: 0 },
-    ];
-    check("--control /run/control.sock --listen-unix /run/pool.sock", steps);
 }
 
 /// Once a scan had seen all keys, memory was returned, and a new key got a new place at the end.
@@ -290,7 +276,7 @@ fn a_new_http_client_is_served_as_soon_as_there_is_room() {
     steps.extend([TURN; 5]);
     let arguments =
         "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531 --http-keys 3 --slow 0.5";
-    check_started_by(Start::UnixSocket, arguments, steps);
+    check_started_by(Start::Socket, arguments, steps);
 }
 
 /// After accept(2) had failed for HTTP, it was called again as soon as a connection could be
@@ -325,8 +311,8 @@ fn room_for_http_does_not_end_the_pause_after_a_failure() {
 #[test]
 fn a_closing_listener_waits_only_for_the_clients_in_its_queue() {
     const RELOAD: &str = "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\"]";
-    for (order, to) in [("DRAIN", TCP), (RELOAD, TCP), ("DRAIN", UNIX), (RELOAD, UNIX)] {
-        let arguments = "-l 10.0.0.1 --listen-unix /run/pool.sock --control /run/control.sock";
+    for (order, to) in [("DRAIN", TCP), (RELOAD, TCP)] {
+        let arguments = "-l 10.0.0.1 --control /run/control.sock";
         let ask = |line| Step::Ask { place: 0, line };
         let mut steps = vec![ask("HELP"), Step::ArriveAll, TURN, TURN];
         steps.extend([Step::Crowd { clients: 200 }, Step::Insist { clients: 400, to }]);

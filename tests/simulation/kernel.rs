@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use slab::Slab;
 use sockets::{RemotePeer, SimulatedSocket};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 
@@ -61,7 +61,9 @@ pub(crate) enum File {
     Child(i32),
     /// The pipe that the daemon's log goes to.
     Log,
-    /// A socket that a client has passed: closing it blocks, if it lingers.
+    /// A file of this inode, by O_PATH.
+    Path(u64),
+    /// A socket that an operator has passed: closing it blocks, if it lingers.
     Passed {
         lingers: bool,
     },
@@ -140,8 +142,8 @@ pub(crate) struct Kernel {
     /// How often the daemon or a trial has read it, and what was read last.
     pub(crate) rules_reads: usize,
     pub(crate) rules_read: Option<&'static str>,
-    /// Where mode or group could not be set the last time.
-    pub(crate) wrong_modes: BTreeSet<String>,
+    /// What new files lack of mode 777: umask(2).
+    pub(crate) umask: u32,
     /// The inodes of files that the daemon's sockets made.
     bound_inodes: Vec<u64>,
     last_inode: u64,
@@ -191,7 +193,7 @@ impl Kernel {
             rules_text: Some(RULES_TEXTS[0].0),
             rules_reads: 0,
             rules_read: None,
-            wrong_modes: BTreeSet::new(),
+            umask: 0o022,
             bound_inodes: Vec::new(),
             last_inode: 0,
             last_pid: 100,
@@ -297,7 +299,7 @@ impl Kernel {
             CallKind::Open => &[Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS],
             CallKind::Bind => &[Errno::ADDRINUSE, Errno::ADDRNOTAVAIL, Errno::ACCESS],
             CallKind::Listen => &[Errno::ADDRINUSE, Errno::NOBUFS],
-            CallKind::SetMode => &[Errno::PERM, Errno::ROFS, Errno::IO],
+            CallKind::SetGroup => &[Errno::PERM, Errno::ROFS, Errno::IO],
             CallKind::Log => &[Errno::NOSPC, Errno::IO, Errno::PIPE, Errno::AGAIN, Errno::INTR],
             CallKind::Store => &[Errno::NOSPC, Errno::NOMEM, Errno::INTR],
             CallKind::SetOption => &[Errno::NOBUFS],

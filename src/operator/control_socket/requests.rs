@@ -264,8 +264,7 @@ fn parse_key(word: &[u8]) -> Result<Vec<u8>, String> {
 fn parse_host(word: &[u8]) -> Result<String, String> {
     match parse_number::<IpAddr>(word) {
         Some(ip) => Ok(ip.to_canonical().to_string()),
-        None if word == b"unix" => Ok("unix".to_owned()),
-        None => Err(format!("{}: not an address without a port, nor unix", printable(word))),
+        None => Err(format!("{}: not an address without a port", printable(word))),
     }
 }
 

@@ -41,7 +41,6 @@ fn sample() -> Snapshot {
         unsent: every_byte.clone(),
         finishing: slot == 0,
         unread: slot == 1,
-        unix: slot == 1,
     };
     let (started, started_wall_ns) = (Time::from_ns(1), Some(u64::MAX));
     let mut engine =
@@ -59,7 +58,6 @@ fn sample() -> Snapshot {
                 wanted: None,
                 file: None,
                 life: ListenerStage::Closing,
-                may_hold_clients: true,
                 left: 7,
             }],
             draining: true,

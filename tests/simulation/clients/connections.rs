@@ -15,7 +15,6 @@ use std::net::IpAddr;
 /// The clients that are connected, and what the daemon should have counted so far.
 #[derive(Default)]
 pub(crate) struct Connections {
-    /// With its address; `None` for a Unix socket.
     open: BTreeMap<u32, Option<IpAddr>>,
     counters: Counters,
     /// How many times clients had to wait for descriptors: each period counts once.
@@ -23,11 +22,6 @@ pub(crate) struct Connections {
     in_episode: bool,
     /// How many there were when the last one had surely ended.
     ended: Option<u64>,
-    /// Peers that have connected where clients are served, and elsewhere.
-    for_clients: BTreeSet<u32>,
-    for_others: BTreeSet<u32>,
-    /// Where operators are or were served.
-    controls: BTreeSet<String>,
     /// Peers that have left.
     gone: BTreeSet<u32>,
     /// A client left for two reasons at once: either may be counted.
@@ -59,15 +53,6 @@ impl Connections {
         self.open.contains_key(&peer) || self.gone.contains(&peer)
     }
 
-    /// The peer connects, where clients are served now or elsewhere.
-    ///
-    /// Invariant: It is a client even if its queue becomes that of the control socket before it is
-    /// accepted; and an operator, if it is the other way round.
-    pub(crate) fn note_connect(&mut self, peer: u32, is_for_clients: bool) {
-        let peers = if is_for_clients { &mut self.for_clients } else { &mut self.for_others };
-        peers.insert(peer);
-    }
-
     /// Follows what has happened.
     ///
     /// Invariant: A connection that waits in the queue of a listener that begins to close is
@@ -81,16 +66,11 @@ impl Connections {
         options: &Options,
     ) -> Result<(), Violation> {
         self.note_endings(events)?;
-        self.controls.extend(options.control.clone());
-        for (n, one) in events.seen.iter().enumerate() {
+        for one in events.seen {
             match one {
                 KernelEvent::Accepted { peer, to, ip, is_over } => {
                     let admitted = events.new_clients.contains(peer);
-                    let is_meant = self.for_clients.contains(peer);
-                    if admitted
-                        || is_meant
-                        || self.is_for_clients(*peer, to, options, &events.seen[n..])
-                    {
+                    if admitted || Self::is_for_clients(to) {
                         let new_client = AcceptedPeer { peer: *peer, ip: *ip, is_over: *is_over };
                         self.note_new_client(&new_client, admitted, events, options)?;
                     }
@@ -311,38 +291,9 @@ struct AcceptedPeer {
 }
 
 impl Connections {
-    /// Whether a peer that is not served was meant as a client. A surplus operator gets an error
-    /// first; a peer that was in the queue when clients and operators swapped paths is still what
-    /// it was.
-    fn is_for_clients(
-        &self,
-        peer: u32,
-        to: &LocalAddress,
-        options: &Options,
-        then: &[KernelEvent],
-    ) -> bool {
-        if self.for_others.contains(&peer) && matches!(to, LocalAddress::Path(_)) {
-            return false;
-        }
-        match to {
-            LocalAddress::Tcp(address) => address.port() != HTTP_PORT,
-            LocalAddress::Path(path) if options.control.as_ref() == Some(path) => {
-                let then =
-                    then.split(|one| *one == KernelEvent::Executed).next().unwrap_or_default();
-                let is_closed = then.contains(&KernelEvent::Closed(peer));
-                let is_answered = then.contains(&KernelEvent::Output(peer));
-                // An operator may have the number of one that had more input, and is read at once.
-                let is_other = [
-                    KernelEvent::WatchFailed(peer),
-                    KernelEvent::ReceiveFailed(peer),
-                    KernelEvent::EndReceived(peer),
-                ];
-                is_closed && !is_answered && !is_other.iter().any(|it| then.contains(it))
-            }
-            LocalAddress::Path(path) => {
-                options.listen_unix.as_ref() == Some(path) || !self.controls.contains(path)
-            }
-        }
+    /// Whether who connects there becomes a client.
+    fn is_for_clients(to: &LocalAddress) -> bool {
+        matches!(to, LocalAddress::Tcp(address) if address.port() != HTTP_PORT)
     }
 }
 

@@ -69,8 +69,7 @@ impl TurnStart {
         }
         let is_draining = server.map(|server| server.listeners.is_draining());
         let began = Time::from_ns(kernel(|k| k.now_ns));
-        let reserved_descriptors =
-            play.server.as_ref().map_or(0, |server| reserved_descriptors(&server.options));
+        let reserved_descriptors = server.map_or(0, |_| reserved_descriptors());
         TurnStart { began, clients, listeners, reserved_descriptors, is_draining, waiting }
     }
 }

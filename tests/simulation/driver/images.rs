@@ -4,7 +4,7 @@ use super::play::Play;
 use crate::simulation::invariants;
 use crate::simulation::invariants::Violation;
 use crate::simulation::invariants::listening::{
-    check_kept_sockets, check_unix_paths, clients_addresses, clients_waiting,
+    check_control_path, check_kept_sockets, clients_addresses, clients_waiting,
 };
 use crate::simulation::kernel::{CallKind, KernelEvent, kernel};
 use crate::simulation::operator::service_manager;
@@ -78,7 +78,7 @@ impl Play {
         invariants::check_accept_limit()?;
         let server = self.server.as_ref().expect("it runs");
         check_kept_sockets(server, &addresses)?;
-        check_unix_paths(server)?;
+        check_control_path(server)?;
         self.orders.check_resumed(server)
     }
 
@@ -90,7 +90,7 @@ impl Play {
     /// The daemon ends by itself.
     pub(super) fn end(&mut self, end: Ended) -> Result<(), Violation> {
         let server = self.server.take().expect("it ran");
-        let connections = self.connections.len() + clients_waiting(&server.options);
+        let connections = self.connections.len() + clients_waiting();
         self.orders.check_end(end, connections)?;
         server.stop();
         invariants::check_lingering()?;

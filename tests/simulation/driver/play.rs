@@ -2,7 +2,6 @@
 
 use super::environment::change_environment;
 use crate::Server;
-use crate::listening::addresses::Purpose;
 use crate::serving::event_loop::EVENTS_PER_TURN;
 use crate::simulation::clients::connections::{ConnectionEvents, Connections};
 use crate::simulation::clients::oracle::{ClientConversation, Oracle};
@@ -18,7 +17,6 @@ use crate::simulation::kernel::{CallKind, boot, kernel};
 use crate::simulation::log::LogHistory;
 use crate::simulation::operator::control_socket::OperatorSessions;
 use crate::simulation::operator::orders::Orders;
-use crate::simulation::os::fd::number;
 use crate::simulation::os::mio::Events;
 use crate::simulation::reports::http::{HTTP, HttpClients};
 use crate::simulation::scripts::steps::{CONTROL, Say, Script, Step, too_long_request};
@@ -127,9 +125,6 @@ impl Play {
         match *step {
             Step::Connect { place, to, room } => self.connect(place.into(), to, room),
             Step::Say { place, what, cut } => self.send_input(place.into(), what, cut),
-            Step::Pass { place, what } => {
-                self.send(place.into(), Segment::Passed(what.bytes()), false)
-            }
             Step::Arrive { place } => {
                 self.with_peer(place, |peer| {
                     kernel(|k| {
@@ -152,10 +147,13 @@ impl Play {
                 kernel(|k| k.signal(number));
             }
             Step::Ask { place, line } => {
-                self.send_request(place, line, format!("{line}\n").into_bytes());
+                self.send_request(place, line, Segment::Data(format!("{line}\n").into_bytes()));
+            }
+            Step::AskPassing { place, line } => {
+                self.send_request(place, line, Segment::Passed(format!("{line}\n").into_bytes()));
             }
             Step::AskTooLong { place } => {
-                self.send_request(place, "", too_long_request());
+                self.send_request(place, "", Segment::Data(too_long_request()));
                 let place = OPERATORS + place as usize;
                 self.places
                     .get(&place)
@@ -247,10 +245,6 @@ impl Play {
             }
             _ => SocketAddr::from(([10, net, 0, host], port)),
         };
-        let is_for_clients = self.is_for_clients(&local);
-        if is_for_clients || !retries {
-            self.connections.note_connect(peer, is_for_clients);
-        }
         let has_come = kernel(|k| {
             if retries {
                 k.retrying.push_back(RetryingPeer { peer, to: local, from, room });
@@ -267,16 +261,6 @@ impl Play {
                 self.oracle.conversations.insert(peer, ClientConversation::new(self.keepalive_s()));
             }
         }
-    }
-
-    /// Whether a peer that connects there now becomes a client.
-    fn is_for_clients(&self, there: &LocalAddress) -> bool {
-        let listener = kernel(|k| k.listener_at(there));
-        let listeners = self.server.iter().flat_map(|server| &server.listeners.all);
-        let is_it =
-            |socket| kernel(|k| k.descriptor(number(socket)).ok().map(|d| d.file)) == listener;
-        let found = listeners.into_iter().find(|l| listener.is_some() && is_it(&l.socket));
-        found.is_some_and(|listener| listener.purpose() == Purpose::Clients)
     }
 
     /// The `--keepalive` of new connections; 0 if unknown, because it could not be set.
@@ -311,12 +295,12 @@ impl Play {
     }
 
     /// Sends an operator's request; the operator connects first if necessary.
-    fn send_request(&mut self, place: u8, line: &str, bytes: Vec<u8>) {
+    fn send_request(&mut self, place: u8, line: &str, request: Segment) {
         let place = OPERATORS + place as usize;
         if !self.places.get(&place).is_some_and(|&peer| self.operators.can_ask(peer)) {
             self.connect(place, CONTROL, (100_000, 100_000));
         }
-        self.send(place, Segment::Data(bytes), false);
+        self.send(place, request, false);
         if let Some(&peer) = self.places.get(&place) {
             self.operators.note_asked(peer, line);
         }

@@ -7,7 +7,7 @@ use crate::listening::listener::{Listener, ListenerStage};
 use crate::simulation::clients::shares::TurnStart;
 use crate::simulation::driver::play::Play;
 use crate::simulation::kernel::kernel;
-use crate::simulation::kernel::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
+use crate::simulation::kernel::sockets::{LocalAddress, SimulatedSocket, SocketRole};
 use crate::simulation::kernel::{CallKind, File};
 use crate::simulation::os::fd::number;
 use crate::simulation::reports::http::{HTTP, HTTP_PORT};
@@ -31,34 +31,32 @@ fn map_listening_sockets<R>(look: impl FnMut(&SimulatedSocket) -> R) -> Vec<R> {
 }
 
 /// How many connections wait to become clients.
-pub(crate) fn clients_waiting(options: &Options) -> usize {
+pub(crate) fn clients_waiting() -> usize {
     let waiting = map_listening_sockets(|socket| match &socket.role {
-        SocketRole::Listening(queue) if is_for_clients(socket, options) => queue.waiting.len(),
+        SocketRole::Listening(queue) if is_for_clients(socket) => queue.waiting.len(),
         _ => 0,
     });
     waiting.into_iter().sum()
 }
 
-fn is_for_clients(socket: &SimulatedSocket, options: &Options) -> bool {
+fn is_for_clients(socket: &SimulatedSocket) -> bool {
     match &socket.local {
-        Some(LocalAddress::Path(path)) => options.control.as_ref() != Some(path),
         Some(LocalAddress::Tcp(address)) => address.port() != HTTP_PORT,
-        None => false,
+        Some(LocalAddress::Path(_)) | None => false,
     }
 }
 
 /// Whether it listens for clients anywhere.
-pub(crate) fn serves_clients(server: &Server) -> bool {
-    map_listening_sockets(|socket| is_for_clients(socket, &server.options)).contains(&true)
+pub(crate) fn serves_clients() -> bool {
+    map_listening_sockets(is_for_clients).contains(&true)
 }
 
 /// Invariant: In a drain, once all waiting clients are accepted, the daemon listens for no clients
 /// when the loop sleeps.
 pub(crate) fn check_drain_listeners(play: &Play) -> Result<(), Violation> {
-    let options = &play.server.as_ref().expect("it runs").options;
     if play.orders.drains
-        && clients_waiting(options) == 0
-        && map_listening_sockets(|socket| is_for_clients(socket, options)).contains(&true)
+        && clients_waiting() == 0
+        && map_listening_sockets(is_for_clients).contains(&true)
     {
         return Err("it drains, but listens for clients".to_owned());
     }
@@ -87,7 +85,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     }
     wanted.retain(|one| {
         let is_for_clients = one.purpose() == Purpose::Clients;
-        !(drains && is_for_clients || inherits && one.is_tcp() && is_for_clients)
+        !((drains || inherits) && is_for_clients)
     });
     // The machine may lack an optional address.
     let may_lack = kernel(|k| k.ever_failed.contains(&CallKind::Bind));
@@ -137,17 +135,15 @@ pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Resu
     }
 }
 
-/// Invariant: After a hot restart each Unix socket is at its path, even if its file had vanished.
-pub(crate) fn check_unix_paths(server: &Server) -> Result<(), Violation> {
-    let is_draining = server.listeners.is_draining();
+/// Invariant: After a hot restart the control socket is at its path, even if its file had vanished.
+pub(crate) fn check_control_path(server: &Server) -> Result<(), Violation> {
     let wanted = wanted(&server.options).map_err(|e| e.to_string())?;
     for one in &wanted {
-        let Wanted::Unix { path, purpose, .. } = one else { continue };
+        let Wanted::Control { path, .. } = one else { continue };
         let there = kernel(|k| k.path(path).ok());
         let is_there =
             |socket: &SimulatedSocket| there.is_some_and(|there| socket.inode == there.inode);
-        let is_closed = is_draining && *purpose == Purpose::Clients;
-        if !is_closed && !map_listening_sockets(is_there).contains(&true) {
+        if !map_listening_sockets(is_there).contains(&true) {
             return Err(format!("no socket listens at {path} after a hot restart"));
         }
     }
@@ -213,28 +209,24 @@ pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Descriptors that clients leave free for the daemon, hot restarts and operators: 23, 16 more
-/// with HTTP, and 253 more with a Unix socket for clients, for what those may pass.
-pub(crate) fn reserved_descriptors(options: &Options) -> usize {
+/// Descriptors that clients leave free for the daemon, hot restarts and operators: 23, and 16 more
+/// with HTTP.
+pub(crate) fn reserved_descriptors() -> usize {
     let http = map_listening_sockets(|socket| match &socket.local {
         Some(LocalAddress::Tcp(address)) => address.port() == HTTP_PORT,
         _ => false,
     });
-    let unix = map_listening_sockets(|socket| {
-        socket.family == SocketFamily::Unix && is_for_clients(socket, options)
-    });
-    let passed = if unix.contains(&true) { 253 } else { 0 };
-    7 + 16 + passed + if http.contains(&true) { 16 } else { 0 }
+    7 + 16 + if http.contains(&true) { 16 } else { 0 }
 }
 
 /// Invariant: New clients leave the reserved descriptors free, below the highest limit that this
 /// image has had: the daemon notices a lowered limit once descriptors are scarce.
 pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Violation> {
-    let Server { clients, listeners, options, .. } = play.server.as_ref().expect("it runs");
+    let Server { clients, listeners, .. } = play.server.as_ref().expect("it runs");
     let (clients, listeners) = (clients.len(), listeners.all.len());
     let limit = kernel(|k| k.image_descriptors_max as usize);
     // An order may open listeners after new clients were accepted.
-    let reserved_descriptors = reserved_descriptors(options).min(before.reserved_descriptors);
+    let reserved_descriptors = reserved_descriptors().min(before.reserved_descriptors);
     let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved_descriptors;
     // One client is served in any case.
     if clients > before.clients && clients > limit.saturating_sub(others).max(1) {
@@ -248,9 +240,9 @@ pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Viola
 /// second.
 pub(crate) fn check_waiting_clients(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
-    let waiting = clients_waiting(&server.options);
+    let waiting = clients_waiting();
     let listeners = map_listening_sockets(|_| ()).len();
-    let others = listeners + OTHER_DESCRIPTORS_MAX + reserved_descriptors(&server.options);
+    let others = listeners + OTHER_DESCRIPTORS_MAX + reserved_descriptors();
     let used = server.clients.len() + others;
     let (limit, is_recent) = kernel(|k| {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
@@ -288,20 +280,18 @@ pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
     }
 }
 
-/// Invariant: The file of a Unix socket has the mode and group of the options, unless the socket is
-/// closing (then it may have those of earlier options) or the last call to set them has failed.
+/// Invariant: The file of the control socket has the group of the options, and the mode that goes
+/// with it, unless the socket is closing (then it may have those of earlier options).
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {
         let closes = |l: &Listener| l.stage != ListenerStage::Open && l.is(&one);
         if server.listeners.all.iter().any(closes) {
             continue;
         }
-        let Wanted::Unix { path, mode, group, .. } = one else { continue };
+        let Wanted::Control { path, group } = one else { continue };
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
         let Some(there) = kernel(|k| k.path(&path).ok()) else { continue };
-        let is_excused = kernel(|k| k.wrong_modes.contains(&path));
-        if is_excused
-            || !map_listening_sockets(|socket| socket.inode == there.inode).contains(&true)
-        {
+        if !map_listening_sockets(|socket| socket.inode == there.inode).contains(&true) {
             continue;
         }
         let wanted_group = group

@@ -18,8 +18,8 @@ pub(crate) enum CallKind {
     Open,
     Bind,
     Listen,
-    /// Of a socket's file: chmod(2), chown(2).
-    SetMode,
+    /// Of a socket's file: fchownat(2).
+    SetGroup,
     SetOption,
     /// write(2) to the log.
     Log,

@@ -57,13 +57,14 @@ impl Kernel {
                 EventFlags::empty()
             }
             File::Socket(SimulatedSocket {
-                role: SocketRole::Idle | SocketRole::Notify, ..
+                role: SocketRole::Idle | SocketRole::Notify | SocketRole::Probe,
+                ..
             }) => EventFlags::OUT,
             File::Signals => is(!self.signals.is_empty()),
             File::Child(pid) => is(self.has_ended(*pid)),
             File::Log if !self.log.has_room() => EventFlags::empty(),
             File::Log | File::Null | File::Memory(_) => EventFlags::IN | EventFlags::OUT,
-            File::Epoll(_) | File::Passed { .. } => EventFlags::empty(),
+            File::Epoll(_) | File::Path(_) | File::Passed { .. } => EventFlags::empty(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Files: paths, files in memory, and readers of the daemon's output.
 
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
-use super::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
+use super::sockets::{LocalAddress, SocketRole};
 use super::{CallKind, File, Kernel};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -130,17 +130,13 @@ impl Kernel {
         self.paths.get(&self.absolute(path)?).copied().ok_or(Errno::NOENT)
     }
 
-    pub(crate) fn path_mut(&mut self, path: &str) -> Result<&mut PathEntry, Errno> {
-        let path = self.absolute(path)?;
-        self.paths.get_mut(&path).ok_or(Errno::NOENT)
-    }
-
-    /// Whether chmod(2) or chown(2) fails.
-    pub(crate) fn fault_of_mode(&mut self, path: &str) -> Result<(), Errno> {
-        self.wrong_modes.remove(path);
-        self.fault(CallKind::SetMode).inspect_err(|_| {
-            self.wrong_modes.insert(path.to_owned());
-        })
+    /// fchownat(2) of what `fd` has opened with O_PATH.
+    pub(crate) fn set_group(&mut self, fd: RawFd, group: u32) -> Result<(), Errno> {
+        self.fault(CallKind::SetGroup)?;
+        let File::Path(inode) = *self.file(fd)? else { return Err(Errno::BADF) };
+        let there = self.paths.values_mut().find(|there| there.inode == inode);
+        there.ok_or(Errno::NOENT)?.group = Some(group);
+        Ok(())
     }
 
     /// unlink(2) by the daemon.
@@ -158,7 +154,8 @@ impl Kernel {
         if self.path(path).is_ok() {
             return Err(Errno::ADDRINUSE);
         }
-        let inode = self.add_path(path, PathEntry::socket());
+        let mode = 0o777 & !self.umask;
+        let inode = self.add_path(path, PathEntry { mode, ..PathEntry::socket() });
         let socket = self.socket(fd)?;
         socket.local = Some(LocalAddress::Path(path.to_owned()));
         socket.inode = inode;
@@ -171,6 +168,16 @@ impl Kernel {
     pub(crate) fn connect_to_path(&mut self, fd: RawFd, path: &str) -> Result<(), Errno> {
         if [NOTIFY_PATH, NOTIFY_NAME].contains(&path) {
             self.socket(fd)?.role = SocketRole::Notify;
+            return Ok(());
+        }
+        if let Some(number) = path.strip_prefix("/proc/self/fd/") {
+            let number = number.parse().expect("a number");
+            let File::Path(inode) = *self.file(number)? else { return Err(Errno::ACCESS) };
+            let is_it = |file: &File| matches!(file, File::Socket(socket) if socket.inode == inode);
+            if !self.files.iter().any(|(_, file)| is_it(file)) {
+                return Err(Errno::CONNREFUSED);
+            }
+            self.socket(fd)?.role = SocketRole::Probe;
             return Ok(());
         }
         let there = self.path(path)?;
@@ -202,20 +209,6 @@ impl Kernel {
                 self.foreign_inodes.push(there.inode);
             }
         }
-    }
-
-    /// /proc/self/net/unix. Another process has chosen a name that is not text.
-    pub(crate) fn unix_sockets(&self) -> Vec<u8> {
-        let listening = self.files.iter().filter_map(|(_, file)| match file {
-            File::Socket(SimulatedSocket {
-                family: SocketFamily::Unix,
-                role: SocketRole::Listening(_),
-                local: Some(LocalAddress::Path(path)),
-                ..
-            }) => Some(format!("0: 2 0 00010000 1 1 7 {path}\n").into_bytes()),
-            _ => None,
-        });
-        listening.chain([b"0: 2 0 00000000 1 3 8 @\xff \n".to_vec()]).flatten().collect()
     }
 
     /// Files that the daemon's own sockets have made, and that still exist.

@@ -22,7 +22,7 @@ pub(crate) struct AcceptQueue {
     closes: bool,
     /// How many, at the end of the queue, have come since then.
     late: usize,
-    /// A Unix socket was shut: new connections are refused, and waiting ones are only closed.
+    /// A Unix socket was shut: new connections are refused, those that wait can be accepted.
     pub(super) is_shut: bool,
 }
 
@@ -215,11 +215,7 @@ impl Kernel {
         if is_full {
             return Err(Errno::MFILE);
         }
-        let (file, is_due) = queue.take().expect("waits");
-        if is_shut {
-            self.note_dropped(file, is_due);
-            return self.open_from(0, file, true);
-        }
+        let (file, _) = queue.take().expect("waits");
         self.calls.accepted += 1;
         let File::Socket(socket) = &self.files[file] else { unreachable!("a socket") };
         let to = socket.local.clone().expect("an address");

@@ -1,12 +1,11 @@
 //! What the tests control: peers, time, and the beginning and end of a turn.
 
 use super::draws::Choices;
-use super::files::PathEntry;
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
 use super::sockets::{LocalAddress, Segment, SimulatedSocket, SocketFamily, SocketRole};
 use super::{File, Kernel, TurnCalls};
 use crate::simulation::os::fd::{AsFd, number};
-use crate::simulation::scripts::steps::{ACTIVATED, Start};
+use crate::simulation::scripts::steps::Start;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -239,7 +238,7 @@ impl Kernel {
                     SocketRole::Stream(_) if socket.family == SocketFamily::Unix => counts[2] += 1,
                     SocketRole::Stream(_) => counts[1] += 1,
                     SocketRole::Listening(_) => counts[3] += 1,
-                    SocketRole::Idle | SocketRole::Notify => {}
+                    SocketRole::Idle | SocketRole::Notify | SocketRole::Probe => {}
                 }
             }
         }
@@ -259,7 +258,7 @@ impl Kernel {
             Start::Stdin => {
                 // Such a machine is an old one.
                 self.is_old = true;
-                self.pass(SocketFamily::V4, tcp);
+                self.pass(tcp);
                 self.duplicate_to(3, 0, false).expect("it is open");
                 self.close(3);
                 return;
@@ -268,12 +267,7 @@ impl Kernel {
             Start::Watchdog => {
                 drop(self.variables.insert("WATCHDOG_USEC".into(), "10000000".into()))
             }
-            Start::Socket => self.pass(SocketFamily::V4, tcp),
-            Start::UnixSocket => {
-                let inode = self.add_path(ACTIVATED, PathEntry::socket());
-                self.pass(SocketFamily::Unix, LocalAddress::Path(ACTIVATED.to_owned()));
-                self.socket(3).expect("a socket").inode = inode;
-            }
+            Start::Socket => self.pass(tcp),
         }
         if self.table().contains_key(&3) {
             self.variables.insert("LISTEN_FDS".to_owned(), "1".into());
@@ -284,8 +278,9 @@ impl Kernel {
     }
 
     /// A listening socket as descriptor 3, which another process also holds.
-    fn pass(&mut self, family: SocketFamily, local: LocalAddress) {
-        let fd = self.open(File::Socket(SimulatedSocket::new(family))).expect("a descriptor");
+    fn pass(&mut self, local: LocalAddress) {
+        let fd =
+            self.open(File::Socket(SimulatedSocket::new(SocketFamily::V4))).expect("a descriptor");
         self.was_passed = true;
         self.socket(fd).expect("a socket").local = Some(local);
         self.listen(fd, 4096).expect("it listens");

@@ -43,6 +43,8 @@ pub(crate) enum SocketRole {
     Stream(ConnectionEnd),
     /// Connected to the service manager.
     Notify,
+    /// Connected to the daemon's own control socket, to see whether it is that.
+    Probe,
 }
 
 /// How a connection ended for the peer.
@@ -338,7 +340,7 @@ impl Kernel {
         match socket.role {
             SocketRole::Stream(stream) => self.end_stream(stream),
             SocketRole::Listening(queue) => self.end_queue(queue),
-            SocketRole::Idle | SocketRole::Notify => {}
+            SocketRole::Idle | SocketRole::Notify | SocketRole::Probe => {}
         }
     }
 

@@ -122,20 +122,6 @@ impl ConnectionEnd {
         self.peer_address.is_none()
     }
 
-    /// How the kernel writes the name of a client's end of a Unix socket, behind the family: none,
-    /// a path with its NUL, also of all 108 bytes, or an abstract name.
-    pub(crate) fn unix_name(&self) -> Vec<u8> {
-        match self.peer % 8 {
-            0 => b"/home/a b\nRELEASED\0".to_vec(),
-            1 => [&[0xff; 108][..], b"\0"].concat(),
-            2 => [&[b'/'; 108][..], b"\0"].concat(),
-            3 => [&b"/tmp/"[..], &[0xfe; 102], b"\0"].concat(),
-            4 => [&b"\0"[..], b"0f3a1"].concat(),
-            5 => [0; 108].to_vec(),
-            _ => Vec::new(),
-        }
-    }
-
     /// Whether getpeername(2) has an answer; a Unix socket remembers a lost peer.
     pub(crate) fn has_peer(&self) -> bool {
         !self.is_over() || self.is_unix()

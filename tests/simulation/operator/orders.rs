@@ -306,7 +306,7 @@ impl Orders {
         let is_draining = listeners.is_draining();
         if std::mem::take(&mut self.may_drain) {
             self.drains = is_draining;
-            if !is_draining && !serves_clients(server) {
+            if !is_draining && !serves_clients() {
                 return Err("it can't undrain, but no longer drains".to_owned());
             }
         }
@@ -485,8 +485,8 @@ impl ExpectedTrial {
         Err(format!("a hot restart that began at {} ns is still under way", self.begun_ns))
     }
 
-    /// Invariant: A hot restart is refused only if its options can't be served, or something
-    /// disturbed it: a failed call, scarce descriptors, another daemon, a changed binary (but not a
+    /// Invariant: A hot restart is refused only if its options can't be served, or give what is open
+    /// another purpose or group, or something disturbed it: a failed call, scarce descriptors, another daemon, a changed binary (but not a
     /// working directory that was replaced), or a trial that took 15 seconds.
     fn check_refused(&self, server: &Server) -> Result<(), Violation> {
         let is_late = kernel(|k| k.now_ns) >= self.begun_ns + TRIAL_NS;
@@ -495,7 +495,8 @@ impl ExpectedTrial {
             Some(new) => {
                 let words =
                     std::iter::once("poolcounterd".into()).chain(new.iter().map(Into::into));
-                !can_be_served(&words.collect::<Vec<OsString>>(), self.rules_read)
+                let words: Vec<OsString> = words.collect();
+                !can_be_served(&words, self.rules_read) || changes_purpose(&server.options, &words)
             }
             None => !can_be_served(&ours, self.rules_read),
         };
@@ -528,7 +529,6 @@ fn order_of_line(line: &str) -> Option<OperatorOrder> {
         ("LOG", "info" | "poolcounterd=debug") => Some(OperatorOrder::Log(rest.to_owned())),
         ("FREE", "KEY k1 99") => Some(OperatorOrder::Free(FreeTarget::Key(b"k1".to_vec()))),
         ("FREE", "HOST 10.9.0.1 999") => Some(OperatorOrder::Free(host("10.9.0.1"))),
-        ("FREE", "HOST unix 999") => Some(OperatorOrder::Free(host("unix"))),
         ("FREE", "#3") => Some(OperatorOrder::Free(FreeTarget::Connection(3))),
         ("FREE", "--json #2") => Some(OperatorOrder::Free(FreeTarget::Connection(2))),
         ("RULE", "SET other k1 deny" | "SET bots k2 deny deny") => None,
@@ -546,16 +546,24 @@ fn can_be_served(words: &[OsString], rules: Option<&str>) -> bool {
         return false;
     }
     let groups = [None, Some("7"), Some("operators")];
-    let file_of = |path: &Option<String>| path.as_deref().map(normalized);
-    let has_two =
-        options.control.is_some() && file_of(&options.control) == file_of(&options.listen_unix);
     let is_for_clients = |http: &SocketAddr| {
         let has_it = |ip: &str| ["0.0.0.0", "::", &http.ip().to_string()].contains(&ip);
         let mut clients = options.listen.iter().flat_map(|list| list.split(','));
         http.port() == options.port && clients.any(has_it)
     };
     let is_mixed = options.http.iter().any(is_for_clients);
-    groups.contains(&options.control_group.as_deref()) && !has_two && !is_mixed
+    groups.contains(&options.control_group.as_deref()) && !is_mixed
+}
+
+/// Whether these words ask for an address that is open for another purpose, or for another group of
+/// the control socket.
+fn changes_purpose(ours: &Options, words: &[OsString]) -> bool {
+    let Ok(new) = Options::try_parse_from(words) else { return false };
+    let paths = [ours, &new].map(|options| options.control.as_deref().map(normalized));
+    let is_http = |one: &Options, port| one.http.iter().any(|http| http.port() == port);
+    paths[0].is_some() && paths[0] == paths[1] && ours.control_group != new.control_group
+        || is_http(ours, new.port)
+        || is_http(&new, ours.port)
 }
 
 /// Something is scarce, failed, or belongs to another daemon.

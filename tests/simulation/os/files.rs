@@ -6,11 +6,11 @@ pub(crate) mod fs {
     use crate::simulation::kernel::files::{MemoryFile, PathEntry, PathKind};
     use crate::simulation::kernel::{File as OpenFile, kernel};
     use crate::simulation::scripts::steps::RULES;
-    pub(crate) use rustix::fs::{FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
+    pub(crate) use rustix::fs::{
+        AtFlags, FileType, FlockOperation, Gid, MemfdFlags, Mode, OFlags, SealFlags, Uid,
+    };
     use rustix::io::Errno;
-    pub(crate) use std::fs::Permissions;
     use std::io::{self, Read, Write};
-    pub(crate) use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
 
     /// What is known about a path.
@@ -112,31 +112,16 @@ pub(crate) mod fs {
         kernel(|k| k.unlink(path).map_err(Into::into))
     }
 
-    pub(crate) fn set_permissions(
-        path: impl AsRef<Path>,
-        permissions: Permissions,
-    ) -> io::Result<()> {
-        let path = text(&path);
-        kernel(|k| {
-            k.fault_of_mode(path)?;
-            let there = k.path_mut(path)?;
-            there.mode = permissions.mode() & 0o7777;
-            Ok(())
-        })
-    }
-
-    pub(crate) fn chown(
-        path: impl AsRef<Path>,
-        _user: Option<u32>,
-        group: Option<u32>,
-    ) -> io::Result<()> {
-        let path = text(&path);
-        kernel(|k| {
-            k.fault_of_mode(path)?;
-            let there = k.path_mut(path)?;
-            there.group = group.or(there.group);
-            Ok(())
-        })
+    pub(crate) fn chownat(
+        fd: impl AsFd,
+        path: &str,
+        _user: Option<Uid>,
+        group: Option<Gid>,
+        flags: AtFlags,
+    ) -> Result<(), Errno> {
+        assert_eq!((path, flags), ("", AtFlags::EMPTY_PATH));
+        let fd = number(fd);
+        kernel(|k| k.set_group(fd, group.expect("a group").as_raw()))
     }
 
     pub(crate) fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
@@ -145,11 +130,6 @@ pub(crate) mod fs {
             "/proc/self/status" => Ok("VmSize:\t 2000 kB\nVmRSS:\t 1000 kB\n".to_owned()),
             _ => Err(Errno::NOENT.into()),
         }
-    }
-
-    pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-        assert_eq!(text(&path), "/proc/self/net/unix");
-        Ok(kernel(|k| k.unix_sockets()))
     }
 
     pub(crate) fn read_regular_file(path: &str, _bytes_max: usize) -> io::Result<Vec<u8>> {
@@ -169,9 +149,15 @@ pub(crate) mod fs {
 
     pub(crate) fn open(
         path: impl AsRef<Path>,
-        _flags: OFlags,
+        flags: OFlags,
         _mode: Mode,
     ) -> Result<OwnedFd, Errno> {
+        if flags.contains(OFlags::PATH) {
+            let path = text(&path);
+            let file =
+                kernel(|k| k.path(path).and_then(|there| k.open(OpenFile::Path(there.inode))));
+            return Ok(OwnedFd::new(file?));
+        }
         match text(&path) {
             "/dev/null" => Ok(OwnedFd::new(kernel(|k| k.open(OpenFile::Null))?)),
             "/proc/self/fd/2" => Err(Errno::ACCESS),

@@ -9,8 +9,8 @@ pub(crate) mod net {
     use crate::simulation::kernel::{CallKind, File};
     use rustix::io::Errno;
     pub(crate) use rustix::net::{
-        AddressFamily, Protocol, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
-        SocketType, ipproto,
+        AddressFamily, Protocol, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix,
+        SocketFlags, SocketType, ipproto,
     };
     use std::io::IoSliceMut;
     use std::mem::MaybeUninit;
@@ -63,6 +63,24 @@ pub(crate) mod net {
         kernel(|k| match address.local() {
             LocalAddress::Tcp(address) => k.bind_tcp(fd, address),
             LocalAddress::Path(path) => k.bind_path(fd, &path),
+        })
+    }
+
+    pub(crate) fn getsockname(fd: impl AsFd) -> Result<SocketAddrAny, Errno> {
+        let fd = number(fd);
+        match kernel(|k| k.socket(fd).map(|socket| socket.local.clone()))?.ok_or(Errno::INVAL)? {
+            LocalAddress::Tcp(address) => Ok(address.into()),
+            LocalAddress::Path(path) => Ok(SocketAddrUnix::new(path)?.into()),
+        }
+    }
+
+    pub(crate) fn getpeername(fd: impl AsFd) -> Result<Option<SocketAddrAny>, Errno> {
+        let fd = number(fd);
+        kernel(|k| match &k.socket(fd)?.role {
+            SocketRole::Stream(stream) if stream.has_peer() => {
+                Ok(stream.peer_address.map(SocketAddrAny::from))
+            }
+            _ => Err(Errno::NOTCONN),
         })
     }
 

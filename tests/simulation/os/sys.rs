@@ -3,9 +3,8 @@
 use super::dry_run;
 use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::mio::Poll;
-use crate::platform::socket_name::SocketName;
 use crate::simulation::kernel::processes::{ChildExited, Executed};
-use crate::simulation::kernel::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
+use crate::simulation::kernel::sockets::{SimulatedSocket, SocketFamily, SocketRole};
 use crate::simulation::kernel::{File, KernelEvent, kernel};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -44,43 +43,17 @@ pub(crate) struct Peer {
     pub(crate) pid: Option<i32>,
 }
 
-pub(crate) fn peer_credentials<Socket>(_socket: Socket) -> io::Result<Peer> {
+pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
+    let fd = socket.as_fd().as_raw_fd();
+    if kernel(|k| matches!(k.socket(fd), Ok(socket) if matches!(socket.role, SocketRole::Probe))) {
+        return Ok(Peer { uid: 0, pid: Some(kernel(|k| k.pid())) });
+    }
     // The peer may be in another container, or unknown.
     match kernel(|k| k.below_reversed(16)) {
         15 => Err(Errno::NOPROTOOPT.into()),
         14 => Ok(Peer { uid: 0, pid: None }),
         _ => Ok(Peer { uid: 0, pid: Some(1) }),
     }
-}
-
-/// As the kernel writes it, byte for byte.
-pub(crate) fn own_name(socket: impl AsFd) -> Result<SocketName, Errno> {
-    let fd = socket.as_fd().as_raw_fd();
-    let local = kernel(|k| k.socket(fd).map(|socket| socket.local.clone()))?;
-    match local.ok_or(Errno::INVAL)? {
-        LocalAddress::Tcp(address) => Ok(SocketName::Tcp(address)),
-        LocalAddress::Path(path) => read_name(&[path.as_bytes(), b"\0"].concat()),
-    }
-}
-
-/// The same of the other end. Clients of Unix sockets have names of every kind.
-pub(crate) fn peer_name(socket: impl AsFd) -> Result<SocketName, Errno> {
-    let fd = socket.as_fd().as_raw_fd();
-    kernel(|k| match &k.socket(fd)?.role {
-        SocketRole::Stream(stream) if stream.has_peer() => match stream.peer_address {
-            Some(mut address) => {
-                address.set_ip(address.ip().to_canonical());
-                Ok(SocketName::Tcp(address))
-            }
-            None => read_name(&stream.unix_name()),
-        },
-        _ => Err(Errno::NOTCONN),
-    })
-}
-
-fn read_name(unix: &[u8]) -> Result<SocketName, Errno> {
-    let family = (libc::AF_UNIX as u16).to_ne_bytes();
-    SocketName::parse(&[&family[..], unix].concat()).ok_or(Errno::AFNOSUPPORT)
 }
 
 pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {

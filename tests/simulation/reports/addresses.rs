@@ -8,51 +8,34 @@ use protocol::Mode;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// How the name of a client's end of a Unix socket is shown: escaped, and cut after 128 bytes. By
-/// peer, as `ConnectionEnd::unix_name`.
-fn unix_name_shown(peer: u32) -> String {
-    match peer % 8 {
-        0 => r"unix:/home/a\x20b\x0aRELEASED".to_owned(),
-        1 => format!(r"unix:{}\...", r"\xff".repeat(30)),
-        2 => format!("unix:{}", "/".repeat(108)),
-        3 => format!(r"unix:/tmp/{}\...", r"\xfe".repeat(29)),
-        4 => "unix:@0f3a1".to_owned(),
-        5 => format!(r"unix:@{}\...", r"\x00".repeat(30)),
-        _ => "unix".to_owned(),
-    }
-}
-
-/// All clients that were ever served, by serial number: the peer, and its address, if it came over
-/// TCP.
+/// All clients that were ever served, by serial number: the peer, and its address.
 #[derive(Debug, Default)]
-pub(crate) struct ClientAddresses(BTreeMap<u32, (u32, Option<SocketAddr>)>);
+pub(crate) struct ClientAddresses(BTreeMap<u32, (u32, SocketAddr)>);
 
 impl ClientAddresses {
     pub(crate) fn note(&mut self, client: ClientId, peer: u32, address: Option<SocketAddr>) {
-        self.0.insert(client.serial, (peer, address));
+        self.0.extend(address.map(|address| (client.serial, (peer, address))));
     }
 
     /// The host of a client, as lists show it.
     pub(crate) fn host(&self, serial: u32) -> String {
         match self.0.get(&serial) {
-            Some((_, Some(address))) => address.ip().to_string(),
-            _ => "unix".to_owned(),
+            Some((_, address)) => address.ip().to_string(),
+            None => "unknown".to_owned(),
         }
     }
 
     /// Whether `shown` may be a client's address.
     ///
-    /// Invariant: The address that is shown is the client's own, even if that is a path made to
-    /// forge a line. It may be unknown once the client has gone, or if it came over a Unix socket.
+    /// Invariant: The address that is shown is the client's own. It may be unknown once the client
+    /// has gone.
     pub(crate) fn is_address_of(&self, serial: u32, shown: &str, is_private: bool) -> bool {
         let Some((peer, address)) = self.0.get(&serial) else { return false };
         let has_gone = || kernel(|k| k.has_closed(*peer) || !k.is_open(*peer));
-        match (shown, address) {
-            ("hidden", _) => is_private,
-            ("unknown" | "", Some(_)) => has_gone(),
-            (_, Some(address)) => shown == address.to_string(),
-            ("unknown" | "", None) => true,
-            (_, None) => shown == unix_name_shown(*peer),
+        match shown {
+            "hidden" => is_private,
+            "unknown" | "" => has_gone(),
+            _ => shown == address.to_string(),
         }
     }
 

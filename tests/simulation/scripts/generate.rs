@@ -1,7 +1,7 @@
 //! Makes scripts from seeds.
 
 use super::scenes::{leave_log_unread, scene};
-use super::steps::{CONTROL, OTHER_UNIX, RULES, Say, Script, Step, UNIX};
+use super::steps::{CONTROL, OTHER_CONTROL, RULES, Say, Script, Step};
 use super::vocabulary::{
     ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS,
 };
@@ -122,8 +122,7 @@ impl ScriptProfile {
                 let to = if is_main { self.main } else { random.one_of(ADDRESSES) };
                 Step::Connect { place, to, room: random.one_of(self.rooms) }
             }
-            8..10 => Step::Pass { place, what: self.input(random) },
-            10..34 => {
+            8..34 => {
                 let cut = if self.cuts { random.next() as u8 } else { 0 };
                 Step::Say { place, what: self.input(random), cut }
             }
@@ -248,7 +247,13 @@ impl ScriptProfile {
             0..3 if !self.signals => Step::Advance { ms: 1 },
             0..3 if random.next() % 40 == 0 => Step::Signal(random.one_of(SIGNALS)),
             0..3 => Step::Signal(random.one_of(&SIGNALS[..SIGNALS.len() - 1])),
-            3..6 => Step::Ask { place: self.operator_place(random), line: random.one_of(REQUESTS) },
+            3..6 => {
+                let (place, line) = (self.operator_place(random), random.one_of(REQUESTS));
+                match random.next() % 8 {
+                    0 => Step::AskPassing { place, line },
+                    _ => Step::Ask { place, line },
+                }
+            }
             6 if random.next() % 2 == 0 => Step::LosesOne,
             6 => Step::OperatorEnds { place: self.operator_place(random) },
             7 if random.next() % 2 == 0 => {
@@ -303,7 +308,7 @@ impl ScriptProfile {
                 _ => Step::EditRules { text: random.one_of(&RULES_TEXTS).0 },
             };
         }
-        let path = random.one_of(&[UNIX, OTHER_UNIX, CONTROL]);
+        let path = random.one_of(&[OTHER_CONTROL, CONTROL]);
         let yes = random.next() % 2 == 0;
         match random.next() % 9 {
             0 => Step::Descriptors { max: random.one_of(&[34, 36, 40, 60, 20_000]) },

@@ -1,7 +1,7 @@
 //! Sequences of operators' steps, and coincidences that random steps reach only once in many seeds.
 
 use super::generate::FIRST_HTTP_CLIENT;
-use super::steps::{ACTIVATED, Say, Step, UNIX};
+use super::steps::{OTHER_CONTROL, Say, Step};
 use crate::simulation::driver::play::OPERATORS;
 use crate::simulation::kernel::draws::Choices;
 use crate::simulation::random::Random;
@@ -30,8 +30,7 @@ pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec
 /// where this one did.
 fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
     let ask = |line| Step::Ask { place: 0, line };
-    let to = random.one_of(&[main, main, ACTIVATED]);
-    let mut steps = vec![Step::Connect { place: 0, to, room: (100_000, 100_000) }];
+    let mut steps = vec![Step::Connect { place: 0, to: main, room: (100_000, 100_000) }];
     steps.extend(turn(random, false));
     steps.push(ask("DRAIN"));
     if random.next() % 3 > 0 {
@@ -46,7 +45,7 @@ fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Ve
     }
     let other = match random.next() % 6 {
         0 => Some(Step::ForeignPort { port: 7531, listens: true }),
-        1 => Some(Step::Foreign { path: UNIX, listens: true }),
+        1 => Some(Step::Foreign { path: OTHER_CONTROL, listens: true }),
         _ => None,
     };
     steps.extend(other);
@@ -70,12 +69,12 @@ pub(super) fn close_before_a_crowd(main: &'static str, random: &mut Random) -> V
         "DRAIN",
         "DRAIN",
         "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\",\"--keepalive\",\"0\"]",
-        "RESTART [\"--listen-unix\",\"/run/other.sock\",\"--control\",\"/run/control.sock\"]",
+        "RESTART [\"-l\",\"10.0.0.1\",\"-p\",\"7532\",\"--control\",\"/run/control.sock\"]",
     ]);
     let ask = |line| Step::Ask { place: 0, line };
     let mut steps = vec![ask("HELP")];
     steps.extend(turn(random, false));
-    steps.extend([ask(order), Step::Insist { clients: 70, to: random.one_of(&[main, UNIX]) }]);
+    steps.extend([ask(order), Step::Insist { clients: 70, to: main }]);
     steps.push(Step::Crowd { clients: random.one_of(&[1, 60, 64, 110]) });
     for _ in 0..random.next() % 4 {
         steps.extend(turn(random, false));

@@ -45,11 +45,6 @@ pub(crate) enum Step {
         what: Say,
         cut: u8,
     },
-    /// It sends something with a descriptor, which only works over a Unix socket.
-    Pass {
-        place: u8,
-        what: Say,
-    },
     /// The next thing on its way arrives.
     Arrive {
         place: u8,
@@ -95,6 +90,11 @@ pub(crate) enum Step {
     Signal(i32),
     /// An operator sends a line to the control socket.
     Ask {
+        place: u8,
+        line: &'static str,
+    },
+    /// The same, with a descriptor.
+    AskPassing {
         place: u8,
         line: &'static str,
     },
@@ -180,8 +180,6 @@ pub(crate) enum Start {
     Watchdog,
     /// One that passes a listening TCP socket, and keeps it.
     Socket,
-    /// One that passes a Unix socket, and keeps it.
-    UnixSocket,
     /// A program that passes its listening socket as standard input.
     Stdin,
 }
@@ -222,12 +220,9 @@ pub(crate) fn too_long_request() -> Vec<u8> {
 }
 
 pub(crate) const CONTROL: &str = "/run/control.sock";
-pub(crate) const UNIX: &str = "/run/pool.sock";
-/// Passed by the service manager.
-pub(crate) const ACTIVATED: &str = "/run/passed.sock";
 /// The file of `--rules`.
 pub(crate) const RULES: &str = "/etc/rules";
-pub(crate) const OTHER_UNIX: &str = "/run/other.sock";
+pub(crate) const OTHER_CONTROL: &str = "/run/other.sock";
 
 impl Say {
     pub(crate) fn bytes(self) -> Vec<u8> {

@@ -1,23 +1,23 @@
 //! The input of clients and operators, options and addresses that scripts are made of.
 
-use super::steps::{ACTIVATED, Start, UNIX};
+use super::steps::Start;
 
 pub(super) const COMMAND_LINES: &[&str] = &[
-    "-l 10.0.0.1 --control /run/control.sock --listen-unix /run/pool.sock --keepalive 10",
+    "-l 10.0.0.1 --control /run/control.sock --keepalive 10",
     "-l 10.0.0.1 --control /run/control.sock --max-hold k1=2",
     "-l 10.0.0.1 --control /run/control.sock --rules /etc/rules",
     "-l 10.0.0.1 --control /run/control.sock --rules /etc/rules --max-hold k*=3 --http 10.0.0.1:9531",
-    "-l 10.0.0.1 --listen-unix /run/pool.sock",
-    "-l 10.0.0.1,10.0.0.2 --control /run/control.sock --listen-unix /run/pool.sock --max-connections 4",
+    "-l 10.0.0.1",
+    "-l 10.0.0.1,10.0.0.2 --control /run/control.sock --max-connections 4",
     "-l :: --control /run/control.sock --max-connections-per-ip 2",
-    "-l 0.0.0.0 --control /run/control.sock --allow 10.9.0.0/16 --listen-unix /run/pool.sock",
-    "-l 10.0.0.1 -p 0 --control /run/control.sock --control-group operators --listen-unix /run/pool.sock",
+    "-l 0.0.0.0 --control /run/control.sock --allow 10.9.0.0/16",
+    "-l 10.0.0.1 -p 0 --control /run/control.sock --control-group operators",
     "-l 10.0.0.1 --keepalive 0 --control /run/control.sock --control-group 7 ignored",
     "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531 --http-keys 3 --slow 0.5",
     "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531 --http 0.0.0.0:9531 --private --http-keys 9 --slow 0",
     "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531 --http-allow 10.9.0.0/16 --slow 1",
     "-l 0.0.0.0 --control /run/control.sock --http 0.0.0.0:9531 --http-allow 10.9.0.0/16 --allow 10.8.0.0/16",
-    "-l :: --control /run/control.sock --allow 10.9.0.0/16 --max-connections-per-ip 1 --listen-unix /run/pool.sock --listen-unix-mode 600",
+    "-l :: --control /run/control.sock --allow 10.9.0.0/16 --max-connections-per-ip 1",
     "-l :: --control /run/control.sock --allow 10.9.0.0/16 --allow fd00:9::/32 --max-connections-per-ip 3 --max-connections 5",
 ];
 
@@ -49,8 +49,8 @@ pub(super) const REQUESTS: &[&str] = &[
     "NONSENSE",
     "LOG",
     "LOG poolcounterd=loud",
-    "RESTART [\"--listen-unix\",\"/run/control.sock\",\"--control\",\"/run/control.sock\"]",
-    "RESTART [\"--listen-unix\",\"/run/./control.sock\",\"--control\",\"/run/control.sock\"]",
+    "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/other.sock\"]",
+    "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/./control.sock\"]",
     "RESTART [\"--control\",\"/run/control.sock\",\"--control-group\",\"nobody\"]",
     "RESTART [\"--nonsense\"]",
     "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\",\"--keepalive\",\"0\"]",
@@ -60,8 +60,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "RESTART [\"-l\",\"::\",\"--control\",\"/run/control.sock\",\"--max-hold\",\"k1=3\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"--rules\",\"/etc/rules\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"--check-rules\",\"/etc/rules\"]",
-    "RESTART [\"--listen-unix\",\"/run/other.sock\",\"--control\",\"/run/control.sock\"]",
-    "RESTART [\"--listen-unix\",\"/run/control.sock\",\"--control\",\"/run/pool.sock\"]",
+    "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"none\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"--allow\",\"10.9.0.0/16\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"--max-connections\",\"3\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"--http\",\"10.0.0.1:9531\"]",
@@ -76,7 +75,6 @@ pub(super) const REQUESTS: &[&str] = &[
     "FREE --json #2",
     "FREE #3",
     "FREE HOST 10.9.0.1 999",
-    "FREE HOST unix 999",
     "FREE --dry-run HOST ::ffff:10.9.0.1",
     "FREE HOST 10.9.0.1:1",
     "FREE KEY k\\x1",
@@ -93,7 +91,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "STATS JSON SCAN 0 k*",
     "STATS NONSENSE",
     "RESTART [\"-l\",\"::\",\"--control\",\"/run/control.sock\",\"--max-connections-per-ip\",\"1\"]",
-    "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"--control-group\",\"operators\",\"--listen-unix\",\"/run/pool.sock\",\"--listen-unix-mode\",\"606\"]",
+    "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"--control-group\",\"operators\"]",
 ];
 
 pub(super) const STARTS: &[Start] = &[
@@ -104,7 +102,6 @@ pub(super) const STARTS: &[Start] = &[
     Start::Manager,
     Start::Watchdog,
     Start::Socket,
-    Start::UnixSocket,
     Start::Stdin,
 ];
 
@@ -115,8 +112,6 @@ pub(super) const ADDRESSES: &[&str] = &[
     "10.0.0.2:7531",
     "[fd00::1]:7531",
     "10.0.0.1:7532",
-    UNIX,
-    ACTIVATED,
 ];
 
 /// A drain often ends the run, the last one always.
