@@ -1,16 +1,16 @@
 //! The locks of hosts that vanish silently become free; the kernel's default keepalive
 //! would take over two hours. tests/load/timely.rs measures how soon.
 
-use crate::support::hosts::{Host, Neighbour, start_with_cable};
+use crate::support::hosts::{Host, neighbour, start_with_cable};
 use crate::support::{Client, Server, eventually};
 
 #[test]
 fn the_lock_of_a_vanished_host_becomes_free() {
     let Some(mut host) = Host::boot() else { return };
-    let (_server, path) = start_with_cable(&mut host, "holder", "2");
+    let server = start_with_cable(&mut host, "2");
     host.send("ACQ4ME k 1 9 30");
     assert_eq!(host.answer(), "LOCKED");
-    let mut neighbour = Neighbour::connect(&path);
+    let mut neighbour = neighbour(&server);
     host.vanish();
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
 }
@@ -18,8 +18,8 @@ fn the_lock_of_a_vanished_host_becomes_free() {
 #[test]
 fn a_lock_handed_to_a_vanished_host_becomes_free() {
     let Some(mut host) = Host::boot() else { return };
-    let (_server, path) = start_with_cable(&mut host, "waiter", "2");
-    let mut neighbour = Neighbour::connect(&path);
+    let server = start_with_cable(&mut host, "2");
+    let mut neighbour = neighbour(&server);
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
     host.send("ACQ4ME k 1 9 30");
     assert!(eventually(|| neighbour.ask("STATS waiting_workers") == "waiting_workers: 1"));
@@ -32,10 +32,10 @@ fn a_lock_handed_to_a_vanished_host_becomes_free() {
 #[test]
 fn a_host_that_is_merely_silent_keeps_its_lock() {
     let Some(mut host) = Host::boot() else { return };
-    let (_server, path) = start_with_cable(&mut host, "silent", "1");
+    let server = start_with_cable(&mut host, "1");
     host.send("ACQ4ME k 1 9 30");
     assert_eq!(host.answer(), "LOCKED");
-    let mut neighbour = Neighbour::connect(&path);
+    let mut neighbour = neighbour(&server);
     // Twice the time after which a vanished host loses its lock.
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 4"), "TIMEOUT");
     assert_eq!(host.run("echo RELEASE >&3; echo sent"), "sent");

@@ -2,7 +2,7 @@
 //! service manager.
 
 use crate::support::crowd::full_daemon;
-use crate::support::hosts::{Host, Neighbour, start_with_cable};
+use crate::support::hosts::{Host, neighbour, start_with_cable};
 use crate::support::notified::Notified;
 use crate::support::restart::Place;
 use crate::support::{Client, PATIENCE, Server};
@@ -23,10 +23,10 @@ fn assert_in_time(since: Instant, keepalive_s: u64) {
 #[test]
 fn the_lock_of_a_vanished_host_is_free_within_twice_keepalive() {
     let Some(mut host) = Host::boot() else { return };
-    let (_server, path) = start_with_cable(&mut host, "soon-holder", "2");
+    let server = start_with_cable(&mut host, "2");
     host.send("ACQ4ME k 1 9 30");
     assert_eq!(host.answer(), "LOCKED");
-    let mut neighbour = Neighbour::connect(&path);
+    let mut neighbour = neighbour(&server);
     host.vanish();
     let vanished = Instant::now();
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
@@ -36,8 +36,8 @@ fn the_lock_of_a_vanished_host_is_free_within_twice_keepalive() {
 #[test]
 fn a_lock_handed_to_a_vanished_host_is_free_within_twice_keepalive() {
     let Some(mut host) = Host::boot() else { return };
-    let (_server, path) = start_with_cable(&mut host, "soon-waiter", "2");
-    let mut neighbour = Neighbour::connect(&path);
+    let server = start_with_cable(&mut host, "2");
+    let mut neighbour = neighbour(&server);
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
     host.send("ACQ4ME k 1 9 30");
     while neighbour.ask("STATS waiting_workers") != "waiting_workers: 1" {}

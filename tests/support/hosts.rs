@@ -1,9 +1,11 @@
 //! Hosts that vanish silently: two network namespaces with a cable between them, cut at
 //! the far end.
 
-use super::{DAEMON, PATIENCE, Server, launched, skip};
+use super::{Client, DAEMON, Server, launched, skip};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A host at the other end of the cable: a shell in a network namespace, which ends with
@@ -70,38 +72,30 @@ impl Drop for Host {
     }
 }
 
-/// The daemon in its own network namespace with a cable to `host`, and a Unix socket,
-/// through which the test observes it from outside.
-pub(crate) fn start_with_cable(host: &mut Host, name: &str, keepalive: &str) -> (Server, String) {
-    let path = std::env::temp_dir().join(format!("pool-dead-{name}-{}", std::process::id()));
-    let path = path.to_str().expect("path").to_owned();
+/// The daemon in its own network namespace with a cable to `host`.
+pub(crate) fn start_with_cable(host: &mut Host, keepalive: &str) -> Server {
     let set_up = format!(
-        "ip link add cable type veth peer name cable netns {} && \
+        "ip link add cable type veth peer name cable netns {} && ip link set lo up && \
          ip addr add 192.0.2.1/24 dev cable && ip link set cable up && exec \"$0\" \"$@\"",
         host.shell.id()
     );
     let launcher = ["unshare", "--net", "bash", "-c", &set_up];
-    let arguments = ["-l", "192.0.2.1", "--keepalive", keepalive, "--listen-unix", &path];
+    let arguments = ["-l", "192.0.2.1", "--keepalive", keepalive];
     let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
     let up = "ip addr add 192.0.2.2/24 dev cable && ip link set cable up && echo up";
     assert_eq!(host.run(up), "up");
-    (server, path)
+    server
 }
 
-/// A client that does not use the cable.
-pub(crate) struct Neighbour(BufReader<UnixStream>);
-
-impl Neighbour {
-    pub(crate) fn connect(path: &str) -> Neighbour {
-        let stream = UnixStream::connect(path).expect("connect");
-        stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
-        Neighbour(BufReader::new(stream))
-    }
-
-    pub(crate) fn ask(&mut self, line: &str) -> String {
-        writeln!(self.0.get_ref(), "{line}").expect("send");
-        let mut answer = String::new();
-        self.0.read_line(&mut answer).expect("an answer");
-        answer.trim_end().to_owned()
-    }
+/// A client in the daemon's namespace, which does not use the cable: a thread enters it for the
+/// connect, and the socket stays there.
+pub(crate) fn neighbour(server: &Server) -> Client {
+    let address = server.address();
+    let namespace = File::open(format!("/proc/{}/ns/net", server.pid())).expect("a namespace");
+    let connected = std::thread::spawn(move || {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+            .expect("only root may");
+        Client::connect(address)
+    });
+    connected.join().expect("a connection")
 }
