@@ -7,7 +7,7 @@ set -eu
 command=$(realpath "$1")
 daemon=$(realpath "$2")
 place=$(mktemp -d)
-"$daemon" -l 127.0.0.1 -p 0 --listen-unix "$place/socket" 2> "$place/log" &
+"$daemon" -l 127.0.0.1 -p 0 2> "$place/log" &
 trap 'kill %1; rm -r "$place"' EXIT
 until grep -q 'listening on' "$place/log"; do sleep 0.05; done
 address=$(sed -nE 's/.*listening on ([^,]*).*/\1/p' "$place/log")
@@ -23,14 +23,11 @@ took() { # name command...
 for ((round = 0; round < ${ROUNDS:-500}; round++)); do
     took true /bin/true
     took flock flock "$place/lock" /bin/true
-    took run-tcp "$command" -s "$address" run k -- /bin/true
-    took run-unix "$command" -s "$place/socket" run k -- /bin/true
+    took run "$command" -s "$address" run k -- /bin/true
 done
-for name in run-tcp run-unix; do
-    paste "$place/flock" "$place/$name" | awk '{ print $2 - $1 }' > "$place/$name-flock"
-done
-for name in true flock run-tcp run-unix run-tcp-flock run-unix-flock; do
+paste "$place/flock" "$place/run" | awk '{ print $2 - $1 }' > "$place/run-flock"
+for name in true flock run run-flock; do
     sort -n "$place/$name" | awk -v name=$name '{ t[NR] = $1 } END {
-        printf "%-14s median %5d us   fastest %5d   a quarter above %5d\n",
+        printf "%-9s median %5d us   fastest %5d   a quarter above %5d\n",
             name, t[int((NR + 1) / 2)], t[1], t[int(NR * 3 / 4)] }'
 done

@@ -24,7 +24,7 @@ function __fish_poolcounter_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -s V -l version -d 'Print the version'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "run" -d 'Run a command while holding a lock'
@@ -56,43 +56,43 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Print a warning; the command continues'
 kill\t'Stop the command and all that it has started: SIGTERM, then SIGKILL'"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: the time between SIGTERM and SIGKILL. A process that ignores SIGTERM runs that long while the lock is free. [default: 10]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work will do: if a holder releases the lock during the wait, exit with 0 and do not run the command'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Use only the key\'s own server, even if that one is down. Its name must not have several addresses, except one of IPv4 and one of IPv6'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during the wait, each server that is passed over, and each wait whose connection was lost'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l quiet -d 'Print no line if the lock is not given, because the time is over or the queue is full'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l all -d 'List all keys, or all that match, in no order, while they arrive'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'Print an object of JSON for each server; with --all, several'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -l hash-slots -d 'The key is TYPE:REST, and its lock is one of N slots, as MediaWiki\'s `slots`' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'The time between two queries of a server, such as 1, 0.5 or 1m' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l waiting -d 'Thresholds for the number of clients that wait' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l oldest-hold -d 'Thresholds for the seconds for which the oldest lock is held' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l full-queues -d 'Thresholds for the number of QUEUE_FULL answers per second' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d 'How long to count the answers of --full-queues' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -l control-socket -d 'The daemon\'s control socket. Without permission for it, the port of the first server is asked' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -l unit -d 'The daemon\'s unit' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -l private -d 'Leave out or hide keys and addresses'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l wait -d 'Wait until the daemon has exited, but no longer than TIME. [default: for ever]' -r
@@ -106,7 +106,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l json
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l key -d 'Those that hold this key. Bytes can be written as \\xNN, as lists show them' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l client -d 'The one that lists show as #NUMBER' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l host -d 'All from this address; `unix` means all Unix sockets' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l host -d 'All from this address' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l max -d 'Close this many connections at most; if more match, close none' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r

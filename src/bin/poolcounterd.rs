@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
-use connect::{ServerName, places, uptime};
+use connect::{Place, places};
 use poolcounterd::{Ended, Obstacle, Options, Server};
 use std::io::Write;
 use std::path::Path;
@@ -139,7 +139,7 @@ fn read_snapshot(options: &Options) -> ExitCode {
 /// The answer of the first place where a daemon is. Uses a thread, because nothing
 /// else bounds all steps together: looking up a name, and asking at each place. Without one, each
 /// step has its own bound.
-fn first_uptime(places: Vec<ServerName>) -> Result<String, String> {
+fn first_uptime(places: Vec<Place>) -> Result<String, String> {
     let late = format!("{}: timed out, no answer within {ANSWER_S} seconds", places[0]);
     let (sender, answer) = mpsc::channel();
     let asked = places.clone();
@@ -154,10 +154,10 @@ fn first_uptime(places: Vec<ServerName>) -> Result<String, String> {
 }
 
 /// If no server answers, the first error is the most telling: ::1 is tried after 127.0.0.1.
-fn ask_in_turn(places: &[ServerName]) -> Result<String, String> {
+fn ask_in_turn(places: &[Place]) -> Result<String, String> {
     let mut first = None;
     for place in places {
-        match uptime(place) {
+        match place.uptime() {
             Ok(answer) => return Ok(answer),
             Err(e) => drop(first.get_or_insert(e)),
         }

@@ -143,19 +143,6 @@ fn a_server_that_refuses_or_is_silent_is_passed_over() {
 }
 
 #[test]
-fn a_unix_socket_is_a_server_too() {
-    let place = crate::support::restart::Place::with_daemon();
-    let path = place.path("socket");
-    let path = path.to_str().expect("text");
-    let server = Arc::new(Server::start_with(&["--listen-unix", path]));
-    run(async {
-        let lock = patient([path.parse().expect("a server")]).lock(&at_once("k")).await;
-        reached(&server, "processing_workers", 1).await;
-        locked(lock).release().await.expect("released");
-    });
-}
-
-#[test]
 fn a_lock_whose_daemon_ends_is_lost() {
     run(async {
         let server = Server::start();

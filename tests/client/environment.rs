@@ -4,12 +4,11 @@ use crate::command::{binary, poolcounter, start, stderr_line, until_it_reports};
 use crate::running::{complaint, first_line};
 use crate::support::restart::Place;
 use crate::support::{Server, eventually, launched, skip, wait_for_exit};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -59,48 +58,6 @@ fn the_command_inherits_an_alarm() {
     run.env("POOLCOUNTER_SERVERS", server.address().to_string());
     let mut run = run.spawn().expect("perl");
     assert_eq!(wait_for_exit(&mut run).signal(), Some(Signal::ALARM.as_raw()));
-}
-
-/// With a timeout on the socket, even a stop interrupts connect(2) (signal(7)).
-#[test]
-fn signals_do_not_abort_a_connect() {
-    let place = Place::with_daemon();
-    let path = place.path("full");
-    let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None);
-    let listener = listener.expect("a socket");
-    let address = SocketAddrUnix::new(&path).expect("a path");
-    rustix::net::bind(&listener, &address).expect("bind");
-    rustix::net::listen(&listener, 0).expect("listen");
-    let listener = UnixListener::from(listener);
-    let _first = UnixStream::connect(&path).expect("room for one");
-    let options = ["run", "--connect-timeout", "1000", "k", "--", "echo", "up"];
-    let mut run = poolcounter(path.to_str().expect("UTF-8"), &options);
-    let mut run = run.stdout(Stdio::piped()).spawn().expect("start it");
-    let is_in_state = |state| eventually(|| stat_of(&run).contains(state) && has_socket(&run));
-    for _ in 0..3 {
-        assert!(is_in_state(") S "), "it does not connect");
-        kill_process(Pid::from_child(&run), Signal::STOP).expect("a signal");
-        assert!(is_in_state(") T "), "it does not stop");
-        kill_process(Pid::from_child(&run), Signal::CONT).expect("a signal");
-    }
-    drop(listener.accept().expect("the first"));
-    let (mut ours, _) = listener.accept().expect("the second");
-    ours.write_all(b"LOCKED\n").expect("room");
-    assert_eq!(first_line(&mut run), "up");
-    let mut lines = BufReader::new(ours.try_clone().expect("a copy")).lines();
-    assert!(lines.any(|line| line.is_ok_and(|line| line == "RELEASE")));
-    ours.write_all(b"RELEASED\n").expect("room");
-    assert_eq!(wait_for_exit(&mut run).code(), Some(0));
-}
-
-fn stat_of(run: &Child) -> String {
-    std::fs::read_to_string(format!("/proc/{}/stat", run.id())).unwrap_or_default()
-}
-
-fn has_socket(run: &Child) -> bool {
-    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", run.id())).into_iter().flatten();
-    let mut links = descriptors.flatten().filter_map(|one| std::fs::read_link(one.path()).ok());
-    links.any(|link| link.to_string_lossy().starts_with("socket:"))
 }
 
 /// `poolcounter run --on-lost kill` as an ordinary user, with a command that can execute

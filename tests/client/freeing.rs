@@ -2,9 +2,7 @@
 
 use crate::command::ask;
 use crate::support::restart::Place;
-use crate::support::{Client, Finished, PATIENCE, Server};
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use crate::support::{Client, Finished, Server};
 
 struct Daemon {
     place: Place,
@@ -14,8 +12,8 @@ struct Daemon {
 impl Daemon {
     fn start() -> Daemon {
         let place = Place::with_daemon();
-        let [control, unix] = ["c", "u"].map(|name| place.path(name).display().to_string());
-        let server = place.start(&["--control", &control, "--listen-unix", &unix]);
+        let control = place.path("c").display().to_string();
+        let server = place.start(&["--control", &control]);
         Daemon { place, server }
     }
 
@@ -105,18 +103,15 @@ fn a_host_is_freed_with_its_waits() {
     let daemon = Daemon::start();
     let mut holder = daemon.holder(&["k"]);
     let mut waiter = daemon.waiter("k", 1);
-    let mut alive = UnixStream::connect(daemon.place.path("u")).expect("connect");
-    alive.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    alive.write_all(b"ACQ4ME k 1 99 60\n").expect("send");
+    let mut alive = Client::connect_from([127, 0, 0, 2].into(), daemon.server.address());
+    alive.send("ACQ4ME k 1 99 60");
     let freed = daemon.free(&["--host", "127.0.0.1"]);
     let first = "OK closed 2 connections: holds: 1, waits: 1";
     // The connection that read the last counter may still be open.
     let first_but_one = first.replace('2', "3");
     let line = freed.stdout.lines().next().unwrap_or_default();
     assert!([first, &first_but_one].contains(&line), "{}", freed.stdout);
-    let mut answer = [0; 7];
-    alive.read_exact(&mut answer).expect("an answer");
-    assert_eq!(&answer, b"LOCKED\n");
+    alive.expect("LOCKED");
     holder.expect_end();
     waiter.expect_end();
 }

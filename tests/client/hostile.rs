@@ -3,7 +3,7 @@
 use crate::command::{ask, binary, poolcounter, run, shell, stderr_line};
 use crate::support::restart::Place;
 use crate::support::stopwatch::pause;
-use crate::support::{Finished, Server, eventually, wait_for_exit};
+use crate::support::{Finished, Server, eventually, finish, wait_for_exit};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -357,15 +357,53 @@ fn an_invalid_list_of_servers_is_not_localhost() {
     assert_eq!(ask("", &["run", "-n", "0", "check", "--", "true"]).code, Some(64));
 }
 
+/// Even that of a socket that would answer, beside a server that does.
 #[test]
-fn a_socket_may_have_an_odd_path() {
+fn a_path_is_no_server() {
     let place = Place::with_daemon();
-    let path = place.path("an odd 's\u{f6}cket'").display().to_string();
-    let _server = place.start(&["--listen-unix", &path]);
-    let output = ask("", &["-s", &path, "run", "k", "--", "echo", "ran"]);
-    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "ran\n"), "{}", output.stderr);
+    let control = place.path("c").display().to_string();
+    let server = place.start(&["--control", &control]).address().to_string();
     let long = format!("/{}", "x".repeat(300));
-    assert_eq!(ask("", &["-s", &long, "run", "k", "--", "true"]).code, Some(75));
+    let paths = [control.as_str(), "./c", "c/", "~/c", "unix:c/d", "[/c]", "10.0.0.0/8", &long];
+    let with_scheme = format!("unix://{control}");
+    for path in paths.into_iter().chain([with_scheme.as_str()]) {
+        let first = format!("{path},{server}");
+        let last = format!("{server}, {path}");
+        for (option, servers, single) in [
+            (&["-s", path][..], "", ""),
+            (&["-s", &server, "--server", path], "", ""),
+            (&["-s", &first], "", ""),
+            (&["-s", &last], "", ""),
+            (&[], path, ""),
+            (&[], &first, ""),
+            (&[], &last, ""),
+            (&[], "", path),
+            (&[], "", &last),
+        ] {
+            let words = [option, &["run", "k", "--", "echo", "ran"]].concat();
+            let output = finish(poolcounter(servers, &words).env("POOLCOUNTER_SERVER", single));
+            let said = (output.code, output.stdout.as_str());
+            assert_eq!(said, (Some(64), ""), "{words:?} {servers:?} {single:?}: {}", output.stderr);
+            for expected in [path, "host names or addresses", "control --control-socket PATH"] {
+                assert!(output.stderr.contains(expected), "no {expected}: {}", output.stderr);
+            }
+        }
+    }
+    for (words, code) in [
+        (&["stats"][..], 64),
+        (&["keys"], 64),
+        (&["key", "k"], 64),
+        (&["which", "k"], 64),
+        (&["clients"], 64),
+        (&["slow"], 64),
+        (&["top"], 64),
+        (&["check"], 3),
+        (&["support-bundle", "-"], 64),
+    ] {
+        let output = ask(&control, words);
+        assert_eq!(output.code, Some(code), "{words:?}: {}", output.stderr);
+        assert!(output.stderr.contains("host names or addresses"), "{words:?}: {}", output.stderr);
+    }
 }
 
 #[test]

@@ -292,20 +292,6 @@ fn connecting_is_tried_twice_for_a_tenth_of_a_second_then_at_the_next_server() {
 }
 
 #[test]
-fn a_full_unix_backlog_is_not_waited_for() {
-    let place = crate::support::restart::Place::with_daemon();
-    let path = place.path("socket");
-    let full = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
-    rustix::net::listen(&full, 0).expect("a backlog");
-    let _queued = std::os::unix::net::UnixStream::connect(&path).expect("the only one");
-    let client = Client::new([path.to_str().expect("text").parse().expect("a server")]);
-    let connecting = Stopwatch::start();
-    let result = client.lock(&at_once("k"));
-    assert!(matches!(result, Err(Error::NoServer(_))), "{result:?}");
-    connecting.within_patience();
-}
-
-#[test]
 fn a_server_that_accepts_is_not_skipped_when_silent() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let other = Server::start();

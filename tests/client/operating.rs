@@ -2,11 +2,14 @@
 
 use crate::command::{ask, binary, poolcounter, shell};
 use crate::support::restart::{CONTINUED, Place, restart, wait_for_unaccepted};
-use crate::support::{Client, Finished, Server, daemon_command, finish, skip, wait_for_exit};
-use rustix::process::{Pid, Signal};
+use crate::support::{
+    Client, Finished, Server, daemon_command, eventually, finish, skip, wait_for_exit,
+};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 fn order(path: &str, arguments: &[&str]) -> Finished {
@@ -105,6 +108,56 @@ fn an_order_is_repeated_when_its_connection_is_closed() {
     let output = order(&path.display().to_string(), &["control", "LOG", "info"]);
     assert_eq!((output.code, output.stdout.as_str()), (Some(0), "OK done\n"), "{}", output.stderr);
     assert_eq!(daemon.join().expect("no panic"), "LOG info\n");
+}
+
+#[test]
+fn a_full_backlog_is_not_waited_for() {
+    let place = Place::with_daemon();
+    let path = place.path("c");
+    let (_listener, _first) = full(&path);
+    let output = order(&path.display().to_string(), &["undrain", "--timeout", "0.2"]);
+    assert_eq!(output.code, Some(75), "{}", output.stdout);
+    assert!(output.stderr.contains("timed out"), "{}", output.stderr);
+}
+
+/// With a timeout on the socket, even a stop interrupts connect(2) (signal(7)).
+#[test]
+fn signals_do_not_abort_a_connect() {
+    let place = Place::with_daemon();
+    let path = place.path("c");
+    let (listener, _first) = full(&path);
+    let words = ["control", "LOG", "--control-socket", path.to_str().expect("UTF-8")];
+    let mut order = poolcounter("", &words).stdout(Stdio::piped()).spawn().expect("start it");
+    let is_in_state = |state| eventually(|| stat_of(&order).contains(state) && has_socket(&order));
+    for _ in 0..3 {
+        assert!(is_in_state(") S "), "it does not connect");
+        kill_process(Pid::from_child(&order), Signal::STOP).expect("a signal");
+        assert!(is_in_state(") T "), "it does not stop");
+        kill_process(Pid::from_child(&order), Signal::CONT).expect("a signal");
+    }
+    drop(listener.accept().expect("the first"));
+    let (mut ours, _) = listener.accept().expect("the second");
+    ours.write_all(b"OK info\n").expect("room");
+    drop(ours);
+    assert_eq!(wait_for_exit(&mut order).code(), Some(0));
+}
+
+/// A listener whose backlog stays full as long as both are kept.
+fn full(path: &Path) -> (UnixListener, UnixStream) {
+    let listener = UnixListener::bind(path).expect("a socket");
+    rustix::net::listen(&listener, 0).expect("a backlog");
+    let first = UnixStream::connect(path).expect("room for one");
+    (listener, first)
+}
+
+fn stat_of(order: &Child) -> String {
+    std::fs::read_to_string(format!("/proc/{}/stat", order.id())).unwrap_or_default()
+}
+
+fn has_socket(order: &Child) -> bool {
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", order.id())).into_iter().flatten();
+    let mut links = descriptors.flatten().filter_map(|one| std::fs::read_link(one.path()).ok());
+    links.any(|link| link.to_string_lossy().starts_with("socket:"))
 }
 
 /// The order was meant for the daemon that has ended.
@@ -333,10 +386,10 @@ fn the_longest_path_of_a_socket_is_served() {
         let output = order(&path, arguments);
         assert_eq!(output.code, Some(0), "{arguments:?}: {}", output.stderr);
     }
-    let stats = ask("", &["-s", &path, "stats"]);
-    assert_eq!(stats.code, Some(0), "{}", stats.stderr);
-    let reload = finish(&mut daemon_command(&["--reload", "--control", &path]));
-    assert_eq!(reload.code, Some(0), "{}", reload.stderr);
+    for words in [&["--check", &path][..], &["--reload", "--control", &path]] {
+        let answered = finish(&mut daemon_command(words));
+        assert_eq!(answered.code, Some(0), "{}", answered.stderr);
+    }
     let drained = order(&path, &["drain", "--wait"]);
     assert_eq!(drained.code, Some(0), "{}", drained.stderr);
     drop(server);

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::restart::Place;
 use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{Client, Finished, Server, daemon_command, finish};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
@@ -249,6 +250,21 @@ fn check_asks_a_daemon_whether_it_serves() {
     assert_eq!(passed.code, Some(0), "{}", passed.stderr);
     let errors = server.counter("connect_errors") + server.counter("failed_sends");
     assert_eq!(errors, 0, "a check counts as an error");
+}
+
+/// As keepalived does in docs/guide/several-daemons.
+#[test]
+fn check_asks_a_control_socket() {
+    let place = Place::new();
+    let path = place.path("c").display().to_string();
+    let server = Server::start_with(&["--control", &path]);
+    let passed = run(&["--check", &path]);
+    assert_eq!(passed.code, Some(0), "{}", passed.stderr);
+    assert!(passed.stdout.starts_with("uptime: "), "{}", passed.stdout);
+    drop(server);
+    let failed = run(&["--check", &path]);
+    assert_eq!(failed.code, Some(1), "{}", failed.stdout);
+    assert!(failed.stderr.contains(&format!("Check failed: {path}: ")), "{}", failed.stderr);
 }
 
 #[test]

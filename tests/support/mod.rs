@@ -621,6 +621,17 @@ impl Client {
         Client::of(TcpStream::from(socket))
     }
 
+    /// From this address, such as another one of the loopback device.
+    pub(crate) fn connect_from(ip: Ipv4Addr, server: SocketAddr) -> Client {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("socket");
+        bind(&socket, &SocketAddr::from((ip, 0))).expect("bind");
+        connect(&socket, &server).expect("connect");
+        Client::of(TcpStream::from(socket))
+    }
+
     fn of(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("nodelay");
         Client { stream, pending: Vec::new(), ended: false }

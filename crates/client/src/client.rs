@@ -53,9 +53,8 @@ impl Client {
     }
 
     /// A client of the servers that the environment names, as the command `poolcounter` reads it:
-    /// those of `POOLCOUNTER_SERVERS`, separated by spaces or commas; or else that of
-    /// `POOLCOUNTER_SERVER`, which `poolcounter run` sets for its command (several are separated
-    /// by commas); or else 127.0.0.1.
+    /// those of `POOLCOUNTER_SERVERS`, separated by spaces or commas; or else of
+    /// `POOLCOUNTER_SERVER`, which `poolcounter run` sets for its command; or else 127.0.0.1.
     ///
     /// ```
     /// let client = poolcounter::Client::from_env()?;
@@ -241,13 +240,11 @@ impl Client {
     /// Without a fallback, each client must ask the same server, which a name of several does not
     /// promise.
     fn must_be_one_host(&self, server: &ServerName, addresses: &Addresses) -> Result<(), Error> {
-        match addresses {
-            Addresses::Tcp(found) if self.tries_max == 1 && !addresses.is_one_host() => {
-                let (server, addresses) = (server.clone(), found.clone());
-                Err(Error::SeveralAddresses { server, addresses })
-            }
-            _ => Ok(()),
+        if self.tries_max > 1 || addresses.is_one_host() {
+            return Ok(());
         }
+        let (server, addresses) = (server.clone(), addresses.as_slice().to_vec());
+        Err(Error::SeveralAddresses { server, addresses })
     }
 
     /// Connects once. Each address may take this time, but no longer than usual.
@@ -353,7 +350,7 @@ mod tests {
     #[test]
     fn what_is_refused_is_refused_before_connecting() {
         // Nothing listens there: who connects gets another error.
-        let client = || Client::new(["/nonexistent/socket".parse().expect("a server")]);
+        let client = || Client::new(["127.0.0.1:1".parse().expect("a server")]);
         let request = || LockRequest::new("k");
         assert!(matches!(client().lock(&request()), Err(Error::NoServer(_))));
         let refused = |result: Result<(), Error>, expected| match result {

@@ -7,7 +7,7 @@ use std::fmt;
 /// A list: separated by spaces or commas.
 const SERVERS: &str = "POOLCOUNTER_SERVERS";
 
-/// `poolcounter run` sets it for its command. Separated by commas only: a path may have spaces.
+/// A list too. `poolcounter run` sets it for its command.
 const SERVER: &str = "POOLCOUNTER_SERVER";
 
 /// The server if neither names one.
@@ -38,30 +38,20 @@ impl std::error::Error for BadEnvironment {}
 pub(crate) fn servers(
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<ServerName>, BadEnvironment> {
-    let is_separator = |c: char| c == ',' || c.is_ascii_whitespace();
-    let read = |name, is_separator: fn(char) -> bool| {
-        parse(name, variable(name).unwrap_or_default(), is_separator)
-    };
-    let mut servers = read(SERVERS, is_separator)?;
+    let read = |name| parse(name, variable(name).unwrap_or_default());
+    let mut servers = read(SERVERS)?;
     if servers.is_empty() {
-        servers = read(SERVER, |c| c == ',')?;
+        servers = read(SERVER)?;
     }
     if servers.is_empty() {
-        servers = parse(LOCALHOST, LOCALHOST.into(), is_separator)?;
+        servers = parse(LOCALHOST, LOCALHOST.into())?;
     }
     Ok(servers)
 }
 
-fn parse(
-    variable: &'static str,
-    list: OsString,
-    is_separator: fn(char) -> bool,
-) -> Result<Vec<ServerName>, BadEnvironment> {
+fn parse(variable: &'static str, list: OsString) -> Result<Vec<ServerName>, BadEnvironment> {
     let list = list.into_string().map_err(|_| BadEnvironment { variable, name: None })?;
-    let names = list.split(is_separator).map(str::trim).filter(|name| !name.is_empty());
-    let server =
-        |name: &str| name.parse().map_err(|bad| BadEnvironment { variable, name: Some(bad) });
-    names.map(server).collect()
+    ServerName::parse_list(&list).map_err(|bad| BadEnvironment { variable, name: Some(bad) })
 }
 
 #[cfg(test)]
@@ -85,7 +75,7 @@ mod tests {
             ("10.1.2.3 10.1.2.4", "10.9.9.9", &["10.1.2.3", "10.1.2.4"][..]),
             (" ,10.1.2.3,\n10.1.2.4:99 ,, ", "", &["10.1.2.3", "10.1.2.4:99"]),
             ("", "10.9.9.9", &["10.9.9.9"]),
-            (" , ", "/run/a socket, 10.9.9.9", &["/run/a socket", "10.9.9.9"]),
+            (" , ", "10.9.9.9, 10.9.9.8", &["10.9.9.9", "10.9.9.8"]),
             ("", "", &["127.0.0.1"]),
         ] {
             assert_eq!(
@@ -98,9 +88,12 @@ mod tests {
 
     #[test]
     fn a_bad_variable_is_named() {
-        for (servers, server, variable) in
-            [("10.1.2.3 a:b", "10.9.9.9", "POOLCOUNTER_SERVERS"), ("", "a b", "POOLCOUNTER_SERVER")]
-        {
+        for (servers, server, variable) in [
+            ("10.1.2.3 a:b", "10.9.9.9", "POOLCOUNTER_SERVERS"),
+            ("10.1.2.3 /run/sock", "10.9.9.9", "POOLCOUNTER_SERVERS"),
+            ("", "a:b", "POOLCOUNTER_SERVER"),
+            ("", "/run/a socket", "POOLCOUNTER_SERVER"),
+        ] {
             let why = named(servers, server).expect_err("no server");
             assert!(why.starts_with(&format!("{variable}: a server is ")), "{why}");
         }

@@ -91,7 +91,7 @@ pub use attempt::{LockAttempt, Progress};
 pub use canceller::Canceller;
 pub use client::{Client, Connected};
 #[doc(inline)]
-pub use connect::{BadServerName, Endpoint, PORT, ServerName, watch_the_host};
+pub use connect::{BadServerName, PORT, ServerName, watch_the_host};
 pub use conversation::{Answer, Conversation, UnexpectedAnswer};
 pub use environment::BadEnvironment;
 pub use error::Error;

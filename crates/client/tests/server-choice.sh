@@ -4,7 +4,7 @@
 set -eu
 export LC_ALL=C
 cd "$(dirname "$0")"
-servers=(10.1.2.3 10.1.2.4 10.1.2.5:7532 wiki1.example '[2001:db8::1]:7531' /run/poolcounter.sock)
+servers=(10.1.2.3 10.1.2.4 10.1.2.5:7532 wiki1.example '[2001:db8::1]:7531')
 keys=(k article:1 'enwiki:pcache:idhash:2-0!canonical:revid:7' 'a key with spaces' ArticleView:17
     Ünïcödé nightly-report x:0 x:1 x:2 x:3 x:4)
 {

@@ -466,7 +466,7 @@ struct Target {
     #[arg(long, value_name = "NUMBER", value_parser = parse_client)]
     client: Option<u32>,
 
-    /// All from this address; `unix` means all Unix sockets.
+    /// All from this address.
     #[arg(long, value_name = "ADDRESS")]
     host: Option<String>,
 }

@@ -23,8 +23,10 @@ mod unsafe_calls;
 mod which;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use connect::{BadServerName, ServerName};
+use clap::{
+    Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint,
+};
+use connect::ServerName;
 use poolcounter::Client;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -33,8 +35,8 @@ use std::time::Duration;
 
 const AFTER_HELP: &str = "\
 Several servers: a key belongs to one of them, chosen just as MediaWiki's client
-does; the next one is asked only when connecting fails. POOLCOUNTER_SERVERS has
-them separated by spaces or commas, POOLCOUNTER_SERVER by commas.";
+does; the next one is asked only when connecting fails. Without -s, those in
+POOLCOUNTER_SERVERS are asked, or else those in POOLCOUNTER_SERVER.";
 
 /// The heading of the options that all subcommands have.
 const COMMON: &str = "Common options";
@@ -54,9 +56,10 @@ fn help_and_version() -> [Arg; 2] {
           about = "Locks shared by many machines: runs commands under them, shows who holds them.",
           disable_help_flag = true, disable_version_flag = true, args = help_and_version())]
 struct Arguments {
-    /// A server: host, host:port, [v6]:port or the path of a Unix socket. Separate
-    /// several by commas, or repeat the option. [default: 127.0.0.1]
-    #[arg(short, long = "server", value_name = "SERVER", global = true, help_heading = COMMON)]
+    /// A server: host, host:port or [v6]:port. Separate several by spaces or commas, or
+    /// repeat the option. [default: 127.0.0.1]
+    #[arg(short, long = "server", value_name = "SERVER", value_hint = ValueHint::Hostname,
+          global = true, help_heading = COMMON)]
     server: Vec<String>,
 
     #[command(subcommand)]
@@ -304,16 +307,13 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
 /// The servers of the option, or of the environment, or localhost.
 fn servers(option: &[String]) -> Result<Vec<ServerName>, String> {
     if !option.is_empty() {
-        // Only commas: the path of a socket may have spaces.
-        let names = option.iter().flat_map(|list| list.split(','));
-        let servers = parsed(names.map(str::trim).filter(|name| !name.is_empty()))?;
-        // A script's empty variable must not mean localhost.
-        return if servers.is_empty() { parsed([""].into_iter()) } else { Ok(servers) };
+        let list = option.join(",");
+        let servers = ServerName::parse_list(&list).map_err(|e| e.to_string())?;
+        if servers.is_empty() {
+            return Err("-s names no server; is a variable not set?".to_owned());
+        }
+        return Ok(servers);
     }
     let client = Client::from_env().map_err(|e| e.to_string())?;
     Ok(client.servers().to_vec())
-}
-
-fn parsed<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<ServerName>, String> {
-    names.map(|name| name.parse().map_err(|e: BadServerName| e.to_string())).collect()
 }

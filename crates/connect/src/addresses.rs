@@ -2,12 +2,11 @@
 //! other.
 
 use crate::failed_call::named;
-use crate::server_name::{Endpoint, ServerName};
-use crate::transport::{Stream, connect_tcp, connect_unix};
+use crate::server_name::ServerName;
+use crate::transport::{Stream, connect_tcp};
 use nix::sys::signal::SigSet;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -16,14 +15,10 @@ use std::time::Duration;
 /// and is asked again.
 const LOOK_UP_TIME_MIN: Duration = Duration::from_secs(2);
 
-/// Where a server can be connected to.
+/// Where a server can be connected to: all addresses of its host, each once, in the order of the
+/// resolver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Addresses {
-    /// The path of a Unix socket.
-    Unix(PathBuf),
-    /// All addresses of the host, each once, in the order of the resolver.
-    Tcp(Vec<SocketAddr>),
-}
+pub struct Addresses(Vec<SocketAddr>);
 
 impl Addresses {
     /// Looks the server's name up, for `timeout` or two seconds, whichever is longer. A thread
@@ -33,43 +28,39 @@ impl Addresses {
     /// # Errors
     /// The name has no address, or the resolver did not answer in time.
     pub fn look_up(server: &ServerName, timeout: Duration) -> io::Result<Addresses> {
-        let (host, port) = match server.endpoint() {
-            Endpoint::Unix(path) => return Ok(Addresses::Unix(path.clone())),
-            Endpoint::Tcp { host, port } => (host.clone(), *port),
-        };
+        let (host, port) = (server.host().to_owned(), server.port());
         let resolve = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
         let found = if server.is_numeric() {
             resolve()?
         } else {
             within(timeout.max(LOOK_UP_TIME_MIN), resolve)?
         };
-        Ok(Addresses::Tcp(each_once(found)))
+        Ok(Addresses(each_once(found)))
+    }
+
+    /// As they were found.
+    pub fn as_slice(&self) -> &[SocketAddr] {
+        &self.0
     }
 
     /// Whether they are those of one host, as far as numbers can show it: a single address, or
     /// one of IPv4 and one of IPv6.
     pub fn is_one_host(&self) -> bool {
-        match self {
-            Addresses::Unix(_) => true,
-            Addresses::Tcp(found) => match found.as_slice() {
-                [one, other] => one.is_ipv4() != other.is_ipv4(),
-                found => found.len() < 2,
-            },
+        match self.as_slice() {
+            [one, other] => one.is_ipv4() != other.is_ipv4(),
+            found => found.len() < 2,
         }
     }
 
     /// The one to which this stream is connected: a name of several addresses may be that of
     /// several servers.
     pub fn of(&self, stream: &Stream) -> Addresses {
-        stream.peer().map_or_else(|| self.clone(), |address| Addresses::Tcp(vec![address]))
+        stream.peer().map_or_else(|| self.clone(), |address| Addresses(vec![address]))
     }
 
     /// Whether there is a single address.
     pub fn is_one(&self) -> bool {
-        match self {
-            Addresses::Unix(_) => true,
-            Addresses::Tcp(found) => found.len() < 2,
-        }
+        self.0.len() < 2
     }
 
     /// Connects to the first address that accepts; each may take `timeout`.
@@ -77,12 +68,8 @@ impl Addresses {
     /// # Errors
     /// Why the last one does not accept.
     pub fn connect(&self, timeout: Duration) -> io::Result<Stream> {
-        let found = match self {
-            Addresses::Unix(path) => return connect_unix(path, timeout).map(Stream::from),
-            Addresses::Tcp(found) => found,
-        };
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-        for address in found {
+        for address in &self.0 {
             match connect_tcp(address, timeout) {
                 Ok(socket) => return Ok(Stream::from(socket)),
                 Err(e) => last = e,
@@ -140,7 +127,7 @@ mod tests {
             (&["[2001:db8::1]:7531", "[2001:db8::2]:7531"], false),
             (&["10.0.0.1:7531", "[2001:db8::1]:7531", "10.0.0.2:7531"], false),
         ] {
-            assert_eq!(Addresses::Tcp(addresses(list)).is_one_host(), is_one_host, "{list:?}");
+            assert_eq!(Addresses(addresses(list)).is_one_host(), is_one_host, "{list:?}");
         }
     }
 

@@ -1,35 +1,23 @@
-//! Names of servers, read from text: host, port, Unix socket.
+//! Names of servers, read from text: host, port.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 
 /// The port of PoolCounter.
 pub const PORT: u16 = 7531;
 
-/// A server as it is configured: `host`, `host:port`, `[v6]:port`, a literal IPv6
-/// address, or the path of a Unix socket (with a slash in it).
+/// A server as it is configured: `host`, `host:port`, `[v6]:port` or a literal IPv6 address.
 ///
 /// Names are equal if they are spelled alike: the text chooses the server of a key.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ServerName {
     name: String,
-    place: Endpoint,
+    host: String,
+    port: u16,
 }
 
-/// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// A TCP port.
-    Tcp {
-        /// A name, or an address without brackets.
-        host: String,
-        /// The port; 7531 if the name has none.
-        port: u16,
-    },
-    /// The path of a Unix socket.
-    Unix(PathBuf),
-}
+const NO_PATH: &str = ": servers are host names or addresses, not paths; what asks a control \
+    socket is \"poolcounter control --control-socket PATH STATS\" or \"poolcounterd --check PATH\"";
 
 /// An invalid name of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +25,11 @@ pub struct BadServerName(String);
 
 impl fmt::Display for BadServerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a server is host, host:port, [v6]:port or /a/socket, not {:?}", self.0)?;
+        write!(f, "a server is host, host:port or [v6]:port, not {:?}", self.0)?;
         match scheme_of(&self.0) {
-            Some(scheme) => write!(f, ": leave out {scheme:?}"),
-            None => Ok(()),
+            Some(scheme) if scheme != "unix://" => write!(f, ": leave out {scheme:?}"),
+            _ if self.0.contains('/') => f.write_str(NO_PATH),
+            _ => Ok(()),
         }
     }
 }
@@ -50,8 +39,7 @@ impl std::error::Error for BadServerName {}
 /// Its name is the address with its port: `10.1.2.3:7531`, which is not spelled as `10.1.2.3` is.
 impl From<SocketAddr> for ServerName {
     fn from(address: SocketAddr) -> Self {
-        let place = Endpoint::Tcp { host: host_of(address), port: address.port() };
-        ServerName { name: address.to_string(), place }
+        ServerName { name: address.to_string(), host: host_of(address), port: address.port() }
     }
 }
 
@@ -67,8 +55,8 @@ impl std::str::FromStr for ServerName {
     type Err = BadServerName;
 
     fn from_str(name: &str) -> Result<Self, BadServerName> {
-        let place = parse_endpoint(name, PORT).ok_or_else(|| BadServerName(name.to_owned()))?;
-        Ok(ServerName { name: name.to_owned(), place })
+        let (host, port) = parse(name, PORT).ok_or_else(|| BadServerName(name.to_owned()))?;
+        Ok(ServerName { name: name.to_owned(), host, port })
     }
 }
 
@@ -90,51 +78,53 @@ impl ServerName {
         &self.name
     }
 
+    /// The servers of a list, separated by spaces or commas.
+    ///
+    /// # Errors
+    /// One of them is no name of a server.
+    pub fn parse_list(list: &str) -> Result<Vec<ServerName>, BadServerName> {
+        let names = list.split(|c: char| c == ',' || c.is_ascii_whitespace());
+        names.filter(|name| !name.is_empty()).map(str::parse).collect()
+    }
+
     /// For a name that may lack a port: `port` is the default.
     ///
     /// # Errors
     /// It is no name of a server.
     pub(crate) fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
-        let place = parse_endpoint(name, port).ok_or_else(|| BadServerName(name.to_owned()))?;
-        let name = match &place {
-            Endpoint::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            Endpoint::Tcp { host, port } => format!("{host}:{port}"),
-            Endpoint::Unix(_) => name.to_owned(),
-        };
-        Ok(ServerName { name, place })
+        let (host, port) = parse(name, port).ok_or_else(|| BadServerName(name.to_owned()))?;
+        let is_v6 = host.contains(':');
+        let name = if is_v6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        Ok(ServerName { name, host, port })
     }
 
     /// Whether it is an address, and no name that must be looked up.
     pub(crate) fn is_numeric(&self) -> bool {
-        match &self.place {
-            // An IPv6 address may name its interface.
-            Endpoint::Tcp { host, .. } => host.contains(':') || host.parse::<IpAddr>().is_ok(),
-            Endpoint::Unix(_) => true,
-        }
+        // An IPv6 address may name its interface.
+        self.host.contains(':') || self.host.parse::<IpAddr>().is_ok()
     }
 
-    /// Where it is, to connect to it by other means.
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.place
+    /// A name, or an address without brackets, to connect to it by other means.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Its port; 7531 if the name has none.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 }
 
 /// `http://`, as of a copied URL. A path begins otherwise.
-fn scheme_of(name: &str) -> Option<&str> {
+pub(crate) fn scheme_of(name: &str) -> Option<&str> {
     let end = name.find("://")?;
     let is_word = name[..end].chars().all(|c| c.is_ascii_alphanumeric());
     is_word.then(|| &name[..end + 3])
 }
 
-/// With this port unless the name has one.
-fn parse_endpoint(name: &str, default_port: u16) -> Option<Endpoint> {
-    if scheme_of(name).is_some() {
-        return None;
-    }
-    if name.contains('/') {
-        return Some(Endpoint::Unix(PathBuf::from(name)));
-    }
-    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+/// Host and port; this port unless the name has one.
+fn parse(name: &str, default_port: u16) -> Option<(String, u16)> {
+    if name.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control()) {
         return None;
     }
     let (host, port) = match name.strip_prefix('[') {
@@ -151,7 +141,7 @@ fn parse_endpoint(name: &str, default_port: u16) -> Option<Endpoint> {
         Some(port) => port.parse().ok().filter(|&port| port > 0)?,
         None => port.is_empty().then_some(default_port)?,
     };
-    (!host.is_empty()).then(|| Endpoint::Tcp { host: host.to_owned(), port })
+    (!host.is_empty()).then(|| (host.to_owned(), port))
 }
 
 #[cfg(test)]
@@ -164,18 +154,15 @@ mod tests {
 
     #[test]
     fn names_are_understood() {
-        let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
-        for (name, place) in [
-            ("10.1.2.3", tcp("10.1.2.3", 7531)),
-            ("wiki1.example:99", tcp("wiki1.example", 99)),
-            ("[2001:db8::1]:99", tcp("2001:db8::1", 99)),
-            ("[::1]", tcp("::1", 7531)),
-            ("::1", tcp("::1", 7531)),
-            ("fe80::1%eth0", tcp("fe80::1%eth0", 7531)),
-            ("/run/poolcounter.sock", Endpoint::Unix("/run/poolcounter.sock".into())),
-            ("./sock", Endpoint::Unix("./sock".into())),
+        for (name, host, port) in [
+            ("10.1.2.3", "10.1.2.3", 7531),
+            ("wiki1.example:99", "wiki1.example", 99),
+            ("[2001:db8::1]:99", "2001:db8::1", 99),
+            ("[::1]", "::1", 7531),
+            ("::1", "::1", 7531),
+            ("fe80::1%eth0", "fe80::1%eth0", 7531),
         ] {
-            assert_eq!(server(name).place, place, "{name}");
+            assert_eq!((server(name).host(), server(name).port()), (host, port), "{name}");
         }
         for bad in [
             "",
@@ -209,9 +196,40 @@ mod tests {
     fn a_url_is_no_server_and_the_error_says_why() {
         let error = "http://wiki1:9531/".parse::<ServerName>().expect_err("a URL").to_string();
         assert!(error.ends_with("not \"http://wiki1:9531/\": leave out \"http://\""), "{error}");
-        for path in ["/run/a://b", "./a://b", "../http://x"] {
-            assert!(path.parse::<ServerName>().is_ok(), "{path}");
+    }
+
+    #[test]
+    fn a_path_is_no_server_and_the_error_says_what_asks_a_control_socket() {
+        for path in [
+            "/run/poolcounter.sock",
+            "/run/poolcounter.sock:7531",
+            "/run/a socket",
+            "./sock",
+            "sock/",
+            "../http://x",
+            "/run/a://b",
+            "unix:/run/sock",
+            "unix:///run/sock",
+            "[/run/sock]:7531",
+            "10.0.0.0/8",
+            "fe80::1%eth0/64",
+            "/",
+        ] {
+            let error = path.parse::<ServerName>().expect_err(path).to_string();
+            assert!(error.contains(&format!("not {path:?}: servers are host names")), "{error}");
+            assert!(error.contains("control --control-socket PATH"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_list_is_separated_by_spaces_or_commas() {
+        let list = |text| ServerName::parse_list(text);
+        let both = [server("10.1.2.3"), server("wiki1:99")];
+        for text in ["10.1.2.3 wiki1:99", "10.1.2.3,wiki1:99", " ,10.1.2.3,\n\twiki1:99 ,, "] {
+            assert_eq!(list(text).as_deref(), Ok(&both[..]), "{text:?}");
+        }
+        assert_eq!(list(" , "), Ok(Vec::new()));
+        assert!(list("10.1.2.3 /run/sock").is_err());
     }
 
     #[test]
@@ -222,7 +240,6 @@ mod tests {
             ("::1", "[::1]:99"),
             ("[::1]", "[::1]:99"),
             ("[::1]:7", "[::1]:7"),
-            ("/run/socket:7", "/run/socket:7"),
         ] {
             assert_eq!(ServerName::on_port(name, 99).expect(name).as_str(), expected);
         }

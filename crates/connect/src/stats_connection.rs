@@ -1,9 +1,11 @@
 //! Asks any server `STATS`; for the daemon's `--check` also its uptime, and which addresses to
 //! ask if only a port is known.
 
-use crate::server_name::ServerName;
-use crate::transport::{Stream, is_closed};
+use crate::server_name::{ServerName, scheme_of};
+use crate::transport::{Stream, connect_unix, is_closed};
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a healthy server may take to accept and to answer all questions.
@@ -39,8 +41,8 @@ pub enum NoAnswer {
     Refused(String),
 }
 
-impl std::fmt::Display for NoAnswer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoAnswer::Io(e) => e.fmt(f),
             NoAnswer::Unknown => f.write_str("this server can't tell: it knows STATS FULL only"),
@@ -217,24 +219,65 @@ fn read_exact_uptime(json: &str) -> Option<Duration> {
 /// # Errors
 /// Why the server is unreachable, or what it answered instead.
 pub fn uptime(server: &ServerName) -> Result<String, String> {
-    let answer = StatsConnection::connect(server).and_then(|mut q| q.query("UPTIME"));
-    match answer {
+    uptime_over(StatsConnection::connect(server)).map_err(|why| format!("{server}: {why}"))
+}
+
+fn uptime_over(connected: Result<StatsConnection, NoAnswer>) -> Result<String, String> {
+    match connected.and_then(|mut connection| connection.query("UPTIME")) {
         Ok(line) if line.starts_with("uptime: ") => Ok(line),
-        Ok(line) => Err(format!("{server}: answered {:?}, not its uptime", beginning(&line))),
-        Err(e) => Err(format!("{server}: {e}")),
+        Ok(line) => Err(format!("answered {:?}, not its uptime", beginning(&line))),
+        Err(e) => Err(e.to_string()),
     }
 }
 
-/// The servers to try for a daemon given as `HOST:PORT`, or as `HOST` with this `port`.
-/// Without a name, the loopback addresses of this host.
+/// Where a daemon is asked whether it serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On its port.
+    Server(ServerName),
+    /// On the control socket at this path.
+    ControlSocket(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Server(server) => server.fmt(f),
+            Place::ControlSocket(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Place {
+    /// Asks for the uptime: [`uptime`].
+    ///
+    /// # Errors
+    /// Why the daemon is unreachable, or what it answered instead.
+    pub fn uptime(&self) -> Result<String, String> {
+        match self {
+            Place::Server(server) => uptime(server),
+            Place::ControlSocket(path) => {
+                let connected = connect_unix(path, STATS_TIMEOUT).map(Stream::from);
+                let connection = connected.map(StatsConnection::over).map_err(NoAnswer::Io);
+                uptime_over(connection).map_err(|why| format!("{self}: {why}"))
+            }
+        }
+    }
+}
+
+/// Where to ask a daemon given as `HOST:PORT`, as `HOST` with this `port`, or as the path of its
+/// control socket, with a slash in it. Without a name, the loopback addresses of this host.
 ///
 /// # Errors
 /// The name is invalid.
-pub fn places(name: Option<&str>, port: u16) -> Result<Vec<ServerName>, String> {
+pub fn places(name: Option<&str>, port: u16) -> Result<Vec<Place>, String> {
+    if let Some(path) = name.filter(|name| name.contains('/') && scheme_of(name).is_none()) {
+        return Ok(vec![Place::ControlSocket(PathBuf::from(path))]);
+    }
     // Not by name: a container built from scratch has no /etc/hosts.
     let names = name.map_or(vec!["127.0.0.1", "::1"], |name| vec![name]);
-    let server = |name: &&str| ServerName::on_port(name, port).map_err(|e| e.to_string());
-    names.iter().map(server).collect()
+    let server = |name: &&str| ServerName::on_port(name, port).map(Place::Server);
+    names.iter().map(server).collect::<Result<_, _>>().map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

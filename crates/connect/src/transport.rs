@@ -35,7 +35,7 @@ impl Stream {
         Addresses::look_up(server, timeout)?.connect(timeout)
     }
 
-    /// The address at the other end; `None` on a Unix socket.
+    /// The address at the other end, if it still has one.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         rustix::net::getpeername(&self.0).ok()??.try_into().ok()
     }
@@ -76,8 +76,7 @@ impl Stream {
 }
 
 /// Lets the kernel end a connection when the server's host is silent for this long: TCP keepalive
-/// and TCP_USER_TIMEOUT, in whole seconds, at least four. No effect if the kernel can't, or on a
-/// Unix socket, which needs none.
+/// and TCP_USER_TIMEOUT, in whole seconds, at least four. No effect if the kernel can't.
 pub fn watch_the_host(connection: impl AsFd, silence: Duration) {
     let connection = connection.as_fd();
     let interval_s = (silence.as_secs() / (u64::from(PROBES) + 2)).clamp(1, SECONDS_MAX);

@@ -7,16 +7,14 @@
 //! blocking client does: it ends with `Error::Lost`.
 
 use poolcounter::{
-    Answer, Conversation, Endpoint, Error, LockRequest, Outcome, ServerName, UnexpectedAnswer,
-    order, watch_the_host,
+    Answer, Conversation, Error, LockRequest, Outcome, ServerName, UnexpectedAnswer, order,
+    watch_the_host,
 };
-use std::fmt::Debug;
 use std::future::Future;
 use std::io::{self, ErrorKind};
-use std::path::Path;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 /// How often connecting to a server is tried, as MediaWiki's client does.
@@ -40,17 +38,12 @@ pub(crate) struct AsyncClient {
 /// A lock. Dropped, it is given up, with its work undone.
 #[derive(Debug)]
 pub(crate) struct AsyncLock {
-    stream: Box<dyn Socket>,
+    stream: TcpStream,
     conversation: Conversation,
     pub(crate) server: ServerName,
     key: Vec<u8>,
     pub(crate) answer_timeout: Duration,
 }
-
-/// A connection over TCP or a Unix socket.
-trait Socket: AsyncRead + AsyncWrite + Debug + Send + Unpin {}
-impl Socket for TcpStream {}
-impl Socket for UnixStream {}
 
 impl AsyncClient {
     pub(crate) fn new(servers: impl IntoIterator<Item = ServerName>) -> Self {
@@ -76,7 +69,7 @@ impl AsyncClient {
     }
 
     /// Connects to the first server of a key that accepts.
-    async fn connect(&self, key: &[u8]) -> Result<(ServerName, Box<dyn Socket>), Error> {
+    async fn connect(&self, key: &[u8]) -> Result<(ServerName, TcpStream), Error> {
         let mut passed_over = Vec::new();
         for server in order(&self.servers, key) {
             match self.reach(server).await {
@@ -87,7 +80,7 @@ impl AsyncClient {
         Err(Error::NoServer(passed_over))
     }
 
-    async fn reach(&self, server: &ServerName) -> io::Result<Box<dyn Socket>> {
+    async fn reach(&self, server: &ServerName) -> io::Result<TcpStream> {
         let mut result = self.connect_once(server).await;
         for _ in 1..ATTEMPTS {
             if result.is_err() {
@@ -97,31 +90,20 @@ impl AsyncClient {
         result
     }
 
-    async fn connect_once(&self, server: &ServerName) -> io::Result<Box<dyn Socket>> {
-        match server.endpoint() {
-            Endpoint::Tcp { host, port } => self.connect_tcp(host, *port).await,
-            Endpoint::Unix(path) => self.connect_unix(path).await,
-        }
-    }
-
-    async fn connect_tcp(&self, host: &str, port: u16) -> io::Result<Box<dyn Socket>> {
+    async fn connect_once(&self, server: &ServerName) -> io::Result<TcpStream> {
         let mut why = io::Error::new(ErrorKind::NotFound, "the name has no address");
-        for address in within(LOOK_UP_TIME, lookup_host((host, port))).await? {
+        let place = (server.host(), server.port());
+        for address in within(LOOK_UP_TIME, lookup_host(place)).await? {
             match within(self.connect_timeout, TcpStream::connect(address)).await {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     watch_the_host(&stream, self.keepalive);
-                    return Ok(Box::new(stream));
+                    return Ok(stream);
                 }
                 Err(e) => why = e,
             }
         }
         Err(why)
-    }
-
-    async fn connect_unix(&self, path: &Path) -> io::Result<Box<dyn Socket>> {
-        let stream = within(self.connect_timeout, UnixStream::connect(path)).await?;
-        Ok(Box::new(stream))
     }
 }
 

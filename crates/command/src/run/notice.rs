@@ -89,8 +89,9 @@ mod tests {
         };
         let alone = lock("holder", 190.5, "[2001:db8::1]:4711");
         assert_eq!(words(1, &[alone]).unwrap(), " by [2001:db8::1] for 3 min");
-        let (young, old) = (lock("holder", 1.5, "10.1.2.8:1"), lock("holder", 7200.0, "unix"));
-        assert_eq!(words(130, &[young, old]).unwrap(), " by unix for 2 h and by 129 others");
+        let (young, old) =
+            (lock("holder", 1.5, "10.1.2.8:1"), lock("holder", 7200.0, "10.1.2.9:1"));
+        assert_eq!(words(130, &[young, old]).unwrap(), " by 10.1.2.9 for 2 h and by 129 others");
         assert_eq!(words(1, &[lock("holder", 1.0, "hidden")]).unwrap(), " for 1 s");
         assert_eq!(words(0, &[lock("waiter", 1.0, "10.1.2.8:1")]), None);
         assert_eq!(in_words(&Value::Null), None);

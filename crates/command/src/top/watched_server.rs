@@ -48,10 +48,8 @@ fn trouble(why: &NoAnswer) -> Trouble {
     Trouble { why: why.to_string(), is_closed: nobody_listens(why), status: failure_status(why) }
 }
 
-/// NotFound: the file of its Unix socket is gone.
 fn nobody_listens(why: &NoAnswer) -> bool {
-    matches!(why, NoAnswer::Io(e)
-        if matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound))
+    matches!(why, NoAnswer::Io(e) if e.kind() == ErrorKind::ConnectionRefused)
 }
 
 fn fill(data: &mut ScreenData, server: &ServerName, known: &mut Known) -> Result<(), NoAnswer> {
