@@ -96,7 +96,7 @@ pub struct Options {
     pub max_hold: Vec<Rule>,
 
     /// Probe the host of a client that is silent; if it does not respond, free
-    /// its locks within twice this time. 0 turns this off.
+    /// its locks after 1.5 times this time. 0 turns this off.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(..=16_000), help_heading = group::LIMITS)]
     pub keepalive: u32,

@@ -8,7 +8,7 @@ complete -c poolcounterd -l max-connections -d 'Serve at most this many connecti
 complete -c poolcounterd -l max-connections-per-ip -d 'Serve at most this many connections from one address at a time, and close further ones at once. [default: no limit]' -r
 complete -c poolcounterd -l rules -d 'Decide by the rules in this file instead of the numbers of clients. A hot restart reads it again. [default: no rules]' -r
 complete -c poolcounterd -l max-hold -d 'Close the connection of a client that has held a lock for this long. `*` in the pattern matches anything, \\xNN a byte. May be given several times; the first pattern that matches a key counts. [default: no limit]' -r
-complete -c poolcounterd -l keepalive -d 'Probe the host of a client that is silent; if it does not respond, free its locks within twice this time. 0 turns this off' -r
+complete -c poolcounterd -l keepalive -d 'Probe the host of a client that is silent; if it does not respond, free its locks after 1.5 times this time. 0 turns this off' -r
 complete -c poolcounterd -l http -d 'Also serve HTTP at this address, for monitoring and browsers, read-only. May be given several times. [default: none]' -r
 complete -c poolcounterd -l http-allow -d 'Serve HTTP only to these addresses. May be given several times. [default: those of --allow]' -r
 complete -c poolcounterd -l http-keys -d 'List this many of the most requested keys in /metrics, and as many of those that take most time; at most 100' -r

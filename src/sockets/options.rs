@@ -9,6 +9,9 @@ use log::warn;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The kernel's MAX_TCP_KEEPCNT (include/net/tcp.h).
+const PROBES_MAX: u32 = 127;
+
 const LOST_KEEPALIVE: &str = "a host that lost power keeps its locks";
 const LOST_TIMES: &str =
     "a host that lost power may keep its locks for hours, instead of --keepalive";
@@ -63,10 +66,13 @@ pub(crate) fn set_options(
     set_keepalive(socket, keepalive_s, note);
 }
 
-/// Detects hosts that lost power. The kernel probes after half of `keepalive_s` of
-/// silence, then up to four times more, and gives up on data that stays
-/// unacknowledged for as long (tcp(7)). Detection takes at most twice `keepalive_s`
-/// from the last sign of life.
+/// Detects hosts that lost power. The kernel probes after half of `keepalive_s` of silence, and
+/// ends the connection after one and a half times `keepalive_s`, or 2 s if that is more (tcp(7)).
+///
+/// The probes are many, because live clients miss some: the kernel rounds a timer of 30 s to slots of some
+/// 2 s and sends all probes of a slot at once, and the loopback device drops what exceeds
+/// net.core.netdev_max_backlog. Few probes at long intervals would come back in the same slot, and
+/// all be dropped.
 fn set_keepalive(
     socket: &OwnedFd,
     keepalive_s: u32,
@@ -78,18 +84,21 @@ fn set_keepalive(
     let mut user_timeout_ms = 0;
     if is_on {
         let idle_s = keepalive_s.div_ceil(2);
-        let interval_s = (keepalive_s / 4).max(1);
-        // One second allows for the kernel's coarse timers.
-        let count = ((2 * keepalive_s - 1 - idle_s) / interval_s).clamp(1, 4);
+        let interval_s = (keepalive_s / 60).max(1);
+        let silence_ms = (1_500 * keepalive_s).max((idle_s + interval_s) * 1_000);
+        // The kernel checks this timeout when a probe is due: half an interval less,
+        // so that the last probe decides.
+        user_timeout_ms = silence_ms - interval_s * 500;
+        // Decides where the kernel refuses the timeout: with one, Linux does not count
+        // (net/ipv4/tcp_timer.c, tcp_keepalive_timer).
+        let count = (user_timeout_ms - idle_s * 1_000) / (interval_s * 1_000);
         let seconds = |s: u32| Duration::from_secs(s.into());
         let idle = sockopt::set_tcp_keepidle(socket, seconds(idle_s));
         note("setsockopt(TCP_KEEPIDLE)", idle, LOST_TIMES);
         let interval = sockopt::set_tcp_keepintvl(socket, seconds(interval_s));
         note("setsockopt(TCP_KEEPINTVL)", interval, LOST_TIMES);
-        note("setsockopt(TCP_KEEPCNT)", sockopt::set_tcp_keepcnt(socket, count), LOST_TIMES);
-        // The kernel checks this timeout when a probe is due: half an interval less,
-        // so that the last probe decides.
-        user_timeout_ms = (idle_s + count * interval_s) * 1_000 - interval_s * 500;
+        let count = sockopt::set_tcp_keepcnt(socket, count.clamp(1, PROBES_MAX));
+        note("setsockopt(TCP_KEEPCNT)", count, LOST_TIMES);
     }
     let user_timeout = sockopt::set_tcp_user_timeout(socket, user_timeout_ms);
     note(

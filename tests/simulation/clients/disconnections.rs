@@ -44,8 +44,8 @@ pub(crate) fn check_unread_input(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Invariant: A client whose host has vanished is lost within twice `--keepalive`, counted from
-/// then, or from when it was sent something.
+/// Invariant: A client whose host has vanished is lost within one and a half times `--keepalive`,
+/// or two seconds, counted from then, or from when it was sent something.
 pub(crate) fn check_dead_hosts(play: &Play) -> Result<(), Violation> {
     let now_ns = kernel(|k| k.now_ns);
     let server = play.server.as_ref().expect("it runs");
@@ -54,7 +54,8 @@ pub(crate) fn check_dead_hosts(play: &Play) -> Result<(), Violation> {
         let Some(vanished_ns) = kernel(|k| k.peers.get(&peer)?.vanished_ns) else { continue };
         let Some(conversation) = play.oracle.conversations.get(&peer) else { continue };
         let keepalive_ns = u64::from(conversation.keepalive_s) * 1_000_000_000;
-        if keepalive_ns > 0 && now_ns > vanished_ns + 2 * keepalive_ns {
+        let silence_ns = (keepalive_ns * 3 / 2).max(2_000_000_000);
+        if keepalive_ns > 0 && now_ns > vanished_ns + silence_ns {
             return Err(format!("client {peer} vanished at {vanished_ns} ns, but is not lost yet"));
         }
     }
