@@ -9,3 +9,4 @@ mod connection_counts;
 pub(crate) mod connections;
 pub(crate) mod input;
 pub(crate) mod input_queues;
+mod losses;

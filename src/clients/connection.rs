@@ -3,6 +3,7 @@
 
 use crate::platform::os::fd::{AsRawFd, RawFd};
 use crate::platform::os::io::Errno;
+use crate::platform::sys::lost_peer_ip;
 use crate::sockets::socket::{Socket, peer_address, peer_name};
 use crate::sockets::stream::Stream;
 use engine::ClientId;
@@ -182,6 +183,11 @@ impl Connection {
             Origin::Known(ip, _) => Some(ip),
             Origin::NotAsked | Origin::Unknown => None,
         }
+    }
+
+    /// The address of its host, also once the connection is broken.
+    pub(crate) fn lost_ip(&self) -> Option<IpAddr> {
+        self.ip().or_else(|| lost_peer_ip(self.stream.socket()).ok())
     }
 
     /// Replaces `address` by that of its host, without the port.

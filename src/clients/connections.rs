@@ -37,6 +37,7 @@ use crate::clients::connection::{
 use crate::clients::connection_counts::ConnectionCounts;
 use crate::clients::input::{Input, SHARE_BYTES};
 use crate::clients::input_queues::InputQueues;
+use crate::clients::losses::Losses;
 use crate::logging::rate_limit::limited;
 use crate::options::Options;
 use crate::platform::failed_call::{is_plain, named};
@@ -71,6 +72,8 @@ pub(crate) struct Clients {
     owed: VecDeque<ClientId>,
     /// Connections to close at the end of the turn.
     closing: Vec<ClientId>,
+    /// Connections that broke.
+    losses: Losses,
     /// What has happened to connections since [`Clients::move_counts_to`].
     counts: ConnectionCounts,
     /// Most turns count nothing.
@@ -95,17 +98,6 @@ enum OutputFailure {
     Send(Errno),
 }
 
-/// Logs that the kernel refuses to receive from `client`, or to send to it. That connections break
-/// is usual; other refusals may concern all of them.
-fn log_lost(client: ClientId, call: &str, e: Errno) {
-    let serial = client.serial;
-    if is_plain(e) {
-        debug!("#{serial} lost: {call}: {e}");
-    } else {
-        limited!(error, "#{serial} can't be served any more and is closed: {call}: {e}");
-    }
-}
-
 impl Clients {
     /// Starts without clients; `options` say which may connect.
     pub(crate) fn new(options: &Options) -> Self {
@@ -115,6 +107,7 @@ impl Clients {
             queues: InputQueues::default(),
             owed: VecDeque::new(),
             closing: Vec::new(),
+            losses: Losses::default(),
             counts: ConnectionCounts::default(),
             has_counted: false,
         }
@@ -260,7 +253,19 @@ impl Clients {
     /// Notes that nothing can be received from `client`.
     pub(crate) fn record_receive_failure(&mut self, client: ClientId, e: Errno) {
         if self.get_mut(client).is_some() {
-            log_lost(client, "recvfrom", e);
+            self.record_loss(client, "recvfrom", e);
+        }
+    }
+
+    /// Notes that the kernel refuses to receive from `client`, or to send to it. That connections
+    /// break is usual; other refusals may concern all of them.
+    fn record_loss(&mut self, client: ClientId, call: &str, e: Errno) {
+        let serial = client.serial;
+        if is_plain(e) {
+            debug!("#{serial} lost: {call}: {e}");
+            self.losses.add(client, e);
+        } else {
+            limited!(error, "#{serial} can't be served any more and is closed: {call}: {e}");
         }
     }
 
@@ -361,7 +366,7 @@ impl Clients {
                 }
             },
             Flushed::Failed(e) => {
-                log_lost(client, "sendto", e);
+                self.record_loss(client, "sendto", e);
                 OutputFailure::Send(e)
             }
         };
@@ -455,6 +460,8 @@ impl Clients {
     /// last in a turn, so that no event or list of this turn can refer to a newer
     /// client in the same slot.
     pub(crate) fn close_scheduled(&mut self) -> bool {
+        let ip_of = |client| self.slots.get(client).and_then(Connection::lost_ip);
+        self.losses.end_turn(self.queues.has_work(), ip_of);
         let any = !self.closing.is_empty();
         for client in self.closing.drain(..) {
             if let Some(connection) = self.slots.remove(client) {

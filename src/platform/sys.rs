@@ -9,6 +9,7 @@ use rustix::process::Pid;
 use std::ffi::{CString, NulError, OsString};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -164,6 +165,24 @@ pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
     get_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut credentials)?;
     let pid = Some(credentials.pid).filter(|&pid| pid != 0);
     Ok(Peer { uid: credentials.uid, pid })
+}
+
+/// The host at a TCP socket's other end, also once the connection is broken: getpeername(2) forgets
+/// it then, and SO_PEERNAME does not (net/ipv4/af_inet.c, inet_getname; net/core/sock.c).
+pub(crate) fn lost_peer_ip(socket: impl AsFd) -> io::Result<IpAddr> {
+    // The kernel refuses to write less than it is asked for: first a `sockaddr_in6`, whose address
+    // follows family, port and flow information; then a `sockaddr_in` (ipv6(7), ip(7)).
+    let socket = socket.as_fd();
+    let mut ipv6 = [[0_u8; 4]; size_of::<libc::sockaddr_in6>() / 4];
+    if get_option(socket, libc::SOL_SOCKET, libc::SO_PEERNAME, &mut ipv6).is_ok() {
+        let [_, _, a, b, c, d, _] = ipv6;
+        let bits = [a, b, c, d].map(|four| u128::from(u32::from_be_bytes(four)));
+        let bits = bits.into_iter().fold(0, |all, four| all << 32 | four);
+        return Ok(Ipv6Addr::from_bits(bits).to_canonical());
+    }
+    let mut ipv4 = [[0_u8; 4]; size_of::<libc::sockaddr_in>() / 4];
+    get_option(socket, libc::SOL_SOCKET, libc::SO_PEERNAME, &mut ipv4)?;
+    Ok(Ipv4Addr::from(ipv4[1]).into())
 }
 
 /// How many connections wait to be accepted from a TCP socket that listens (tcp(7),

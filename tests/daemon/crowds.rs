@@ -1,7 +1,10 @@
-//! Many clients at once: no client is refused. The simulation checks how they leave.
+//! Many clients at once: no client is refused, and the log tells when many are lost. The simulation
+//! checks how they leave.
 
 use crate::support::crowd::crowd_size;
 use crate::support::{Client, Server};
+use rustix::process::Signal;
+use std::net::SocketAddr;
 
 #[test]
 fn five_thousand_connect_at_once_and_all_are_answered() {
@@ -25,4 +28,22 @@ fn five_thousand_connect_at_once_and_all_are_answered() {
     assert_eq!(control.counter("processed_count"), count as u64);
     assert_eq!(control.counter("hashtable_entries"), 0);
     assert_eq!(control.counter("connect_errors"), 0);
+}
+
+/// The kernel forgets the address of a broken connection for getpeername(2).
+#[test]
+fn the_log_tells_how_many_connections_broke_and_where_they_came_from() {
+    for (listened, host) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")] {
+        let server = Server::start_with(&["-l", listened]);
+        let address = SocketAddr::new(host.parse().expect("an address"), server.address().port());
+        let crowd: Vec<Client> = (0..12).map(|_| Client::connect(address)).collect();
+        server.settle();
+        server.signal(Signal::STOP);
+        crowd.into_iter().for_each(Client::reset);
+        server.signal(Signal::CONT);
+        let line = server.log.wait_for("connections broke at once: ");
+        let told =
+            format!("12 connections broke at once: 12 were reset (ECONNRESET); from {host} (12)");
+        assert!(line.ends_with(&told), "{line}");
+    }
 }

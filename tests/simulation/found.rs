@@ -63,6 +63,20 @@ fn requests_that_come_with_the_end_of_a_trial_are_answered() {
     check("-l 10.0.0.1 --control /run/control.sock", steps);
 }
 
+/// Live clients were lost by the thousand, and the log said nothing.
+///
+/// Fails if `Losses::end_turn` does not log.
+#[test]
+fn the_log_tells_that_many_hosts_are_lost_at_once() {
+    let mut steps: Vec<Step> = (0..12).map(connect).collect();
+    steps.extend([Step::ArriveAll, TURN, TURN]);
+    steps.extend((0..12).map(|place| Step::Vanish { place }));
+    steps.extend([Step::Advance { ms: 16_000 }, TURN, TURN, TURN]);
+    let script =
+        Script { arguments: "-l 10.0.0.1 --keepalive 10", start: Start::Shell, logs: true, steps };
+    judge(&script).map(drop).unwrap_or_else(|why| panic!("{why}\nwith\n{script}"));
+}
+
 /// A client had its share of the turn without an event, and the event gave it another share.
 ///
 /// Fails if `Clients::record_event` pushes a client that is unread already.

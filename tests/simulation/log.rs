@@ -3,6 +3,7 @@
 use super::clients::oracle::Oracle;
 use super::invariants::Violation;
 use super::kernel::kernel;
+use super::os::SHARES_PER_TURN;
 use crate::logging::logger;
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 const SLOW_MAX: usize = 128;
 
 /// Parts of lines that are logged at most once in ten seconds, except across a hot restart.
-const RARE: [&str; 13] = [
+const RARE: [&str; 14] = [
     "slow: ",
     "max-hold: closed ",
     "accepting a connection failed: ",
@@ -19,12 +20,19 @@ const RARE: [&str; 13] = [
     "closing a connection that could not be registered ",
     " can no longer be registered ",
     " can't be served any more ",
+    BROKEN,
     "an order can't be received: ",
     " does not read its answers ",
     " is not in --allow",
     "--max-connections is reached",
     "--max-connections-per-ip is reached",
 ];
+
+/// Of many connections that broke in a turn.
+const BROKEN: &str = " connections broke at once: ";
+
+/// Ten seconds, and what a turn may take.
+const SILENT_NS: u64 = 11_000_000_000;
 
 /// Ten seconds, less what a turn may take.
 const RARE_NS: u64 = 9_000_000_000;
@@ -50,6 +58,10 @@ pub(crate) struct LogHistory {
     logged_ns: BTreeMap<&'static str, u64>,
     /// How many hot restarts were done or refused.
     restarts: u64,
+    /// How many connections were lost before this turn.
+    lost: u64,
+    /// At least so many broke in this turn, which the log tells by its end.
+    broken: Option<u64>,
     /// When the clients left in a drain were last logged, or the drain began.
     drain_line_ns: Option<u64>,
 }
@@ -63,6 +75,17 @@ struct RareLines {
 }
 
 impl LogHistory {
+    /// Notes how many connections were `lost` until now, of which the log tells if many broke in
+    /// this turn, unless the daemon `has_work` for another one at once.
+    pub(crate) fn note_lost(&mut self, lost: u64, has_work: bool, oracle: &Oracle) {
+        let of_turn = lost.saturating_sub(std::mem::replace(&mut self.lost, lost));
+        let is_excused = kernel(|k| !k.calls.failures.is_empty())
+            || !logger::filter().contains("debug")
+            || oracle.taken_away.len() > self.before[1];
+        self.broken =
+            Some(of_turn).filter(|&n| n >= SHARES_PER_TURN as u64 && !has_work && !is_excused);
+    }
+
     /// Before the calls of a turn are replayed.
     pub(crate) fn begin_turn(&mut self, oracle: &Oracle) {
         self.before = [oracle.moments.slow.len(), oracle.taken_away.len()];
@@ -97,6 +120,7 @@ impl LogHistory {
                 .and_then(|()| self.check_drain_line(&line, clients))
                 .map_err(|why| format!("{line:?}: {why}"))?;
         }
+        self.check_losses(has_restarted)?;
         if has_restarted {
             self.logged_ns.clear();
         }
@@ -161,6 +185,20 @@ impl LogHistory {
         }
         // Logged input and output of clients may look like it.
         if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_interval(line) }
+    }
+
+    /// Invariant: If four connections break in a turn, ten of a real one, the log has a line of it, unless there was one
+    /// less than ten seconds ago, or lines were dropped.
+    fn check_losses(&mut self, has_restarted: bool) -> Result<(), Violation> {
+        let last_ns = self.logged_ns.get(BROKEN).copied();
+        let is_told = last_ns.is_some_and(|last_ns| kernel(|k| k.now_ns) < last_ns + SILENT_NS);
+        let is_excused = has_restarted || logger::next_deadline().is_some();
+        match self.broken.take() {
+            Some(broken) if !is_told && !is_excused => {
+                Err(format!("{broken} connections broke at once, and the log does not tell"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Invariant: In a drain the log has the number of clients that are left at the end of the

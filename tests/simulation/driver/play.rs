@@ -444,6 +444,8 @@ impl Play {
             let Server { listeners, clients, engine, .. } = server;
             let restarts = &engine.measures.restarts;
             let draining = listeners.is_draining().then(|| clients.len());
+            let lost = engine.counters.lost_connections;
+            self.log.note_lost(lost, clients.has_work(), &self.oracle);
             self.log.check_turn(&self.oracle, restarts.done + restarts.refused, draining)?;
         }
         let seen = kernel(|k| std::mem::take(&mut k.calls.seen));

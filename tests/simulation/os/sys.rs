@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use std::ffi::OsString;
 use std::io;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -54,6 +55,16 @@ pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
         14 => Ok(Peer { uid: 0, pid: None }),
         _ => Ok(Peer { uid: 0, pid: Some(1) }),
     }
+}
+
+/// The host at the other end, also once the connection is broken.
+pub(crate) fn lost_peer_ip(socket: impl AsFd) -> io::Result<IpAddr> {
+    let fd = socket.as_fd().as_raw_fd();
+    let address = kernel(|k| match &k.socket(fd)?.role {
+        SocketRole::Stream(stream) => stream.peer_address.ok_or(Errno::INVAL),
+        _ => Err(Errno::NOTCONN),
+    })?;
+    Ok(address.ip().to_canonical())
 }
 
 pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
