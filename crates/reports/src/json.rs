@@ -14,6 +14,7 @@ use engine::counts::measures::LockOutcome;
 use engine::counts::statistics::{Counters, Times};
 use engine::observe::heavy_hitters::Ranked;
 use engine::observe::observer::SlowLogEntry;
+use engine::observe::windows::Counted;
 use engine::rules::groups::Group;
 use protocol::{Mode, Span, Subject};
 use serde::Serialize;
@@ -293,9 +294,13 @@ pub fn report(view: &ReportView, scan: &Scan) -> Report {
     let counters = Counters::ALL.iter().map(|c| (c.name, (c.get)(&engine.counters)));
     let replies = engine.measures.replies.iter();
     let restarts = &engine.measures.restarts;
+    let top_in = |subject, span| {
+        let counted = engine.observer.top(span, subject, view.now);
+        top(view, subject, &counted, TOP_ROWS)
+    };
     let top_of = |subject| TopOf {
-        minute: top(view, subject, Span::Minute, TOP_ROWS),
-        hour: top(view, subject, Span::Hour, TOP_ROWS),
+        minute: top_in(subject, Span::Minute),
+        hour: top_in(subject, Span::Hour),
     };
     Report {
         version: figures.version,
@@ -450,8 +455,7 @@ pub(super) fn clients(view: &ReportView, scan: &Scan, rows_max: usize) -> Vec<Cl
 }
 
 /// At most `rows_max` rows of each ranking.
-pub(super) fn top(view: &ReportView, subject: Subject, span: Span, rows_max: usize) -> Top {
-    let counted = view.engine.observer.top(span, subject, view.now);
+pub(super) fn top(view: &ReportView, subject: Subject, counted: &Counted, rows_max: usize) -> Top {
     let rows = |ranking, per_unit| top_rows(view, subject, ranking, per_unit).take(rows_max);
     Top {
         from: view.wall(counted.began),

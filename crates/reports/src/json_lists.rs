@@ -269,7 +269,7 @@ pub fn list(list: &List, view: &ReportView, scan: &Scan) -> ListReport {
                 span: span.word(),
                 requests_total: top.by_requests.len(),
                 time_total: top.by_time.len(),
-                lists: json::top(view, *subject, *span, TOP_ROWS),
+                lists: json::top(view, *subject, &top, TOP_ROWS),
             })
         }
     }
