@@ -187,7 +187,7 @@ fn cost(request: &ReportRequest, bytes: usize) -> usize {
             Query::List(List::Top(span, _)) | Query::JsonList(List::Top(span, _)),
         ) => match span {
             Span::Hour => COST_PER_TURN / 2,
-            Span::Minute => COST_PER_TURN / 8,
+            Span::Minute => COST_PER_TURN / 4,
         },
         ReportRequest::Query(Query::History) | ReportRequest::Metrics => COST_PER_TURN / 8,
         ReportRequest::Query(_) | ReportRequest::Rules { .. } | ReportRequest::Exporter => {

@@ -116,7 +116,7 @@ fn it_fits_any_terminal_and_leaves_it_as_it_was() {
     for (columns, lines) in [(2, 2), (100, 30)] {
         terminal.resize(columns, lines);
     }
-    terminal.shows(|screen| screen.contains("[h hot keys]") && screen.contains("article:hot"));
+    terminal.shows(|screen| screen.contains("[h hot keys in ") && screen.contains("article:hot"));
     terminal.press(&["o"]);
     terminal.shows(|screen| {
         screen.lines().any(|line| line.contains(" #1 127.0.0.1:") && line.ends_with(" article:hot"))
@@ -270,7 +270,7 @@ fn crowded(question: &str) -> String {
             serde_json::json!({ "keys_total": 5002, "keys": [key] })
         }
         "STATS JSON TOP minute keys" => {
-            serde_json::json!({ "requests_total": 612, "by_requests": [hot] })
+            serde_json::json!({ "requests_total": 612, "covered_s": 12.5, "by_requests": [hot] })
         }
         question => return lists(question),
     };
@@ -374,7 +374,7 @@ fn a_key_keeps_half_of_the_width() {
 fn a_list_shows_how_many_rows_it_omits() {
     let Some(terminal) = top(&scripted(crowded), "[k keys now: 1 of 5002]") else { return };
     terminal.press(&["h"]);
-    terminal.shows(|screen| screen.contains("[h hot keys: 1 of 612]"));
+    terminal.shows(|screen| screen.contains("[h hot keys: 1 of 612 in 12.500s]"));
     terminal.press(&["o"]);
     terminal.shows(|screen| screen.contains("[o oldest holders: 1 of 2]"));
     terminal.resize(40, 24);

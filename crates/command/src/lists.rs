@@ -3,8 +3,9 @@
 
 use super::reported_rules::limiting_rules;
 use super::shown_key::shown;
-use super::table::{Cell, ListOrder, Row, Table};
+use super::table::{Cell, ListOrder, Row, Table, seconds_text};
 use serde_json::Value;
+use std::fmt::{self, Display, Formatter};
 
 /// A list with a subcommand of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,11 +107,39 @@ pub(super) struct List {
 }
 
 /// A value above a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum ListValue {
     /// The counts of several servers are added up.
     Count(u64),
+    /// Of several servers the shortest and the longest.
+    Seconds(f64, f64),
     Text(String),
+}
+
+impl ListValue {
+    /// What is said of servers that say this and `other`, if they can be one.
+    fn and(self, other: &ListValue) -> Option<ListValue> {
+        match (self, other) {
+            (ListValue::Count(one), ListValue::Count(other)) => Some(ListValue::Count(one + other)),
+            (ListValue::Seconds(least, most), ListValue::Seconds(other_least, other_most)) => {
+                Some(ListValue::Seconds(least.min(*other_least), most.max(*other_most)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Display for ListValue {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            ListValue::Count(count) => write!(f, "{count}"),
+            ListValue::Seconds(least, most) if least == most => f.write_str(&seconds_text(*least)),
+            ListValue::Seconds(least, most) => {
+                write!(f, "{} to {}", seconds_text(*least), seconds_text(*most))
+            }
+            ListValue::Text(text) => f.write_str(text),
+        }
+    }
 }
 
 impl List {
@@ -119,8 +148,14 @@ impl List {
         (self.table.rows.len() as u64, self.total)
     }
 
+    /// A value by its name.
+    pub(super) fn value(&self, name: &str) -> Option<&ListValue> {
+        let found = self.values.iter().find(|(other, _)| *other == name);
+        found.map(|(_, value)| value)
+    }
+
     /// The lists of several servers as one of `rows_max` rows at most, with a column for the
-    /// server. Of the values, only counts remain, added up. `None` without any.
+    /// server. Of the values, counts are added up, and texts are left out. `None` without any.
     pub(super) fn merged(
         lists: &[(&str, &List)],
         order: ListOrder,
@@ -130,19 +165,16 @@ impl List {
         let mut table = Table::merged(&tables, order);
         table.rows.truncate(rows_max);
         let (_, first) = lists.first()?;
-        let sum = |name: &str| {
-            let values = lists.iter().flat_map(|(_, list)| &list.values);
-            let counts = values.filter_map(|(other, value)| match value {
-                ListValue::Count(count) if *other == name => Some(count),
-                _ => None,
-            });
-            counts.sum::<u64>()
+        let of_all = |name: &str| {
+            let mut values = lists.iter().filter_map(|(_, list)| list.value(name));
+            let first = values.next().filter(|value| !matches!(value, ListValue::Text(_)))?.clone();
+            values.try_fold(first, ListValue::and)
         };
-        let names = first.values.iter().filter(|(_, value)| matches!(value, ListValue::Count(_)));
+        let names = first.values.iter().map(|(name, _)| *name);
         Some(List {
             name: first.name,
             total: lists.iter().map(|(_, list)| list.total).sum(),
-            values: names.map(|(name, _)| (*name, ListValue::Count(sum(name)))).collect(),
+            values: names.filter_map(|name| Some((name, of_all(name)?))).collect(),
             table,
         })
     }
@@ -151,10 +183,7 @@ impl List {
     pub(super) fn text(&self) -> String {
         let (listed, total) = self.listed();
         let first = format!("{}: {listed} of {total}", self.name);
-        let values = self.values.iter().map(|(name, value)| match value {
-            ListValue::Count(count) => format!("{name}: {count}"),
-            ListValue::Text(text) => format!("{name}: {text}"),
-        });
+        let values = self.values.iter().map(|(name, value)| format!("{name}: {value}"));
         let head = std::iter::once(first).chain(values);
         head.chain(self.table.lines()).collect::<Vec<_>>().join("\n")
     }
@@ -211,6 +240,9 @@ fn slow(rows: &[Value]) -> Table {
     Table::new(&columns, rows.iter().map(row))
 }
 
+/// The value that says how much time the counts of hot keys cover.
+pub(super) const COVERED: &str = "covers";
+
 /// The keys that were asked for most in the last minute: `STATS JSON TOP`.
 pub(super) fn hot_keys(answer: &Value) -> List {
     let columns = [
@@ -232,7 +264,8 @@ pub(super) fn hot_keys(answer: &Value) -> List {
     };
     let table = Table::new(&columns, rows_of(&answer["by_requests"]).iter().map(row));
     let total = answer["requests_total"].as_u64().unwrap_or(0);
-    List { name: "keys", total, values: Vec::new(), table }
+    let covered = answer["covered_s"].as_f64().map(|s| (COVERED, ListValue::Seconds(s, s)));
+    List { name: "keys", total, values: covered.into_iter().collect(), table }
 }
 
 /// The groups of `STATS JSON`, each with its keys behind it.
@@ -390,6 +423,21 @@ mod tests {
              \x20    b       1      2          0      0.500s           -    - r"
         );
         assert!(List::merged(&[], &[], 9).is_none());
+    }
+
+    /// Each server's minute has another age.
+    #[test]
+    fn hot_keys_say_how_much_time_they_cover() {
+        let hot = |covered_s: f64| hot_keys(&json!({ "covered_s": covered_s, "by_requests": [] }));
+        let lists = [("a", &hot(10.25)), ("b", &hot(60.0)), ("c", &hot(12.0))];
+        let covered = |lists| {
+            let merged = List::merged(lists, &[], 9).expect("a list");
+            merged.value(COVERED).map(ToString::to_string)
+        };
+        assert_eq!(covered(&lists[..1]).as_deref(), Some("10.250s"));
+        assert_eq!(covered(&lists).as_deref(), Some("10.250s to 60.000s"));
+        let older = ("d", &hot_keys(&Value::Null));
+        assert_eq!(covered(&[lists[1], older]).as_deref(), Some("60.000s"));
     }
 
     #[test]

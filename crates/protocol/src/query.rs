@@ -58,10 +58,10 @@ pub struct ScanQuery {
 /// The time that `STATS TOP` looks back on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Span {
-    /// The last full minute.
+    /// The running minute once it is 10 s old, else the last full one.
     #[default]
     Minute,
-    /// The last full hour.
+    /// The running hour once it is ten minutes old, else the last full one.
     Hour,
 }
 

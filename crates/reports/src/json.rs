@@ -234,13 +234,16 @@ struct TopOf {
     hour: Top,
 }
 
-/// The last full minute. For an hour, the full minutes of the current hour once it has ten, and
-/// the previous hour until then. Before the first is full, the time so far.
+/// The current minute once it is 10 s old, and the previous one until then; likewise the current
+/// hour once it is ten minutes old. Before the first is full, the time so far.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Top {
     from: String,
     to: String,
+    /// How much time that is: what rates are divided by. A daemon that has just started may
+    /// have 0.
+    covered_s: f64,
     /// At times, only one request in this many was followed; 1 if every request was.
     sampled_one_in: u64,
     /// At most 10; 20 in `STATS JSON TOP`.
@@ -460,6 +463,7 @@ pub(super) fn top(view: &ReportView, subject: Subject, counted: &Counted, rows_m
     Top {
         from: view.wall(counted.began),
         to: view.wall(counted.ended),
+        covered_s: seconds(counted.covered_ns()),
         sampled_one_in: counted.sampled_one_in,
         by_requests: rows(&counted.by_requests, 1.0).collect(),
         by_time: rows(&counted.by_time, 1e9).collect(),

@@ -218,6 +218,7 @@ pub(super) fn top(view: &ReportView, span: Span, subject: Subject) -> String {
     line!(text, "top: {} of the last {}", subject.word(), span.word());
     line!(text, "from: {}", view.wall(top.began));
     line!(text, "to: {}", view.wall(top.ended));
+    line!(text, "covers: {}", ShortDuration(top.covered_ns()));
     line!(text, "sampled: 1 request in {}", top.sampled_one_in);
     list_top(&mut text, view, &top.by_requests, (subject, "requests"), |ranked| {
         format!("{:9} {:7}", ranked.count, ranked.error)

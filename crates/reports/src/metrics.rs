@@ -13,7 +13,6 @@ use engine::counts::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use engine::counts::statistics::{COUNTERS_IN_FULL, Counter, CounterKind, Counters, Times};
 use engine::observe::heavy_hitters::Ranked;
 use engine::rules::groups::{Group, GroupCounts};
-use protocol::{Span, Subject};
 
 const NS_PER_S: f64 = 1e9;
 
@@ -228,7 +227,7 @@ fn write_process(text: &mut MetricsText, view: &ReportView) {
 }
 
 fn write_top(text: &mut MetricsText, view: &ReportView, rows: usize) {
-    let top = view.engine.observer.top(Span::Minute, Subject::Keys, view.now);
+    let top = view.engine.observer.top_keys_of_full_minute(view.now);
     let name = "poolcounter_hot_key_sampled_one_in";
     let help = "At some time of the last full minute, one request in this many was recorded; 1 if all were.";
     text.single(name, GAUGE, help, top.sampled_one_in);

@@ -1,6 +1,6 @@
 //! What `STATS TOP` shows of keys and of clients' hosts: how often each has asked or was asked for,
-//! and how long it has held and waited, in the last full minute, or in the running hour; while that
-//! is young, in the last hour.
+//! and how long it has held and waited, in the running minute or hour; while that is young, in the
+//! last full one.
 
 use super::addresses::{ClientAddresses, format_seconds};
 use crate::simulation::model::End;
@@ -146,9 +146,8 @@ impl RequestHistory {
         if self.is_incomplete {
             return true;
         }
-        let mut moments: Vec<(u64, usize)> =
-            moments.map(|(now_ns, events)| (minute_of(now_ns), events)).collect();
-        moments.dedup();
+        let mut moments: Vec<(u64, usize)> = moments.collect();
+        moments.dedup_by_key(|(now_ns, events)| (window_at(Span::Minute, *now_ns), *events));
         // What clients have done counts at the end of a turn.
         [Subject::Keys, Subject::Clients].into_iter().all(|subject| {
             let of_it = || lists.iter().filter(|list| list.subject == subject);
@@ -165,7 +164,7 @@ impl RequestHistory {
         &self,
         list: &RankedList,
         is_private: bool,
-        (minute, events): (u64, usize),
+        (now_ns, events): (u64, usize),
     ) -> bool {
         let is_unknown = |name: &str| ["unknown", "hidden"].contains(&name);
         let may_be_unknown =
@@ -173,7 +172,7 @@ impl RequestHistory {
         if list.subject == Subject::Clients && may_be_unknown {
             return true;
         }
-        let window = window_at(list.span, minute);
+        let window = window_at(list.span, now_ns);
         let mut sums: BTreeMap<&[u8], u128> = BTreeMap::new();
         for event in self.all[..events].iter().filter(|event| window.contains(&event.minute)) {
             let name = match list.subject {
@@ -202,11 +201,14 @@ fn minute_of(now_ns: u64) -> u64 {
     (now_ns - START_NS) / MINUTE_NS
 }
 
-/// The minutes that are shown in a `minute`.
-fn window_at(span: Span, minute: u64) -> Range<u64> {
+/// The minutes that are shown at this time.
+fn window_at(span: Span, now_ns: u64) -> Range<u64> {
+    let minute = minute_of(now_ns);
+    let minute_is_young = (now_ns - START_NS) % MINUTE_NS < 10_000_000_000;
     match (span, minute) {
         (_, 0) => 0..1,
-        (Span::Minute, _) => minute - 1..minute,
+        (Span::Minute, _) if minute_is_young => minute - 1..minute,
+        (Span::Minute, _) => minute..minute + 1,
         (Span::Hour, 60..) if minute % 60 < 10 => minute / 60 * 60 - 60..minute / 60 * 60,
         (Span::Hour, _) => minute / 60 * 60..minute + 1,
     }

@@ -6,7 +6,7 @@ use super::figures::{Before, Figures};
 use super::key_screen::key_lines;
 use super::top_lists::TopList;
 use super::watched_server::Asked;
-use crate::lists::List;
+use crate::lists::{COVERED, List};
 use crate::output::is_control;
 use crate::shown_key::{beginning, cut, is_utf8_output};
 use crate::stats_full::StatsFull;
@@ -121,6 +121,9 @@ fn lines_of_key(view: &View, key: &ChosenKey, width: usize) -> Vec<(Style, Strin
 fn tabs(view: &View, chosen: &Choices, width: usize) -> String {
     let listed = view.list.as_deref().map(List::listed).filter(|(listed, all)| listed < all);
     let mut count = listed.map_or(String::new(), |(listed, all)| format!(": {listed} of {all}"));
+    if let Some(covered) = view.list.as_deref().and_then(|list| list.value(COVERED)) {
+        count += &format!(" in {covered}");
+    }
     if !chosen.filter.is_empty() {
         count += &format!(" with {}", chosen.filter);
     }

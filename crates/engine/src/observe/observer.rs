@@ -109,14 +109,19 @@ pub struct SlowLogEntry {
 
 /// For the caller.
 impl Observer {
-    /// What was most frequent in the last minute or hour. To be called after
-    /// [`crate::Engine::expire`] with the same time, which ends minutes and hours.
+    /// What was most frequent in the last minute or hour: the running one, unless it is young. To
+    /// be called after [`crate::Engine::expire`] with the same time, which ends minutes and hours.
     pub fn top(&self, span: Span, subject: Subject, now: Time) -> Counted {
         let windows = match subject {
             Subject::Keys => &self.keys,
             Subject::Clients => &self.clients,
         };
         windows.shown(span, now, self.left_out)
+    }
+
+    /// The keys of the last full minute, for series, which need equal times.
+    pub fn top_keys_of_full_minute(&self, now: Time) -> Counted {
+        self.keys.full_minute(now, self.left_out)
     }
 
     /// Removes and returns a sample, for [`Observer::count_sample`].

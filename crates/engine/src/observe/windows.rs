@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 const MINUTE_NS: u64 = 60_000_000_000;
 const HOUR_NS: u64 = 60 * MINUTE_NS;
 
-/// A running window is shown from this age on, which no minute reaches; before, the last
-/// ended one, if any.
-const SHOWN_FROM_NS: u64 = 10 * MINUTE_NS;
+/// A running minute or hour is shown from this age on; before, the last ended one, if any.
+const MINUTE_SHOWN_FROM_NS: u64 = 10_000_000_000;
+const HOUR_SHOWN_FROM_NS: u64 = 10 * MINUTE_NS;
 
 /// The windows of keys, or of addresses.
 #[derive(Clone, Debug)]
@@ -60,6 +60,13 @@ pub struct Counted {
     pub by_time: Vec<Ranked>,
 }
 
+impl Counted {
+    /// How much time the counts cover, in nanoseconds.
+    pub fn covered_ns(&self) -> u64 {
+        self.ended.ns_since(self.began)
+    }
+}
+
 impl Windows {
     pub(crate) fn new(now: Time) -> Self {
         let window = Window { began: now, running: HeavyHitters::default(), last: None };
@@ -88,11 +95,11 @@ impl Windows {
 
     /// What there is to show of the last minute or hour.
     pub(crate) fn shown(&self, span: Span, now: Time, left_out: Time) -> Counted {
-        let window = match span {
-            Span::Minute => &self.minute,
-            Span::Hour => &self.hour,
+        let (window, shown_from_ns) = match span {
+            Span::Minute => (&self.minute, MINUTE_SHOWN_FROM_NS),
+            Span::Hour => (&self.hour, HOUR_SHOWN_FROM_NS),
         };
-        let is_young = now.ns_since(window.began) < SHOWN_FROM_NS;
+        let is_young = now.ns_since(window.began) < shown_from_ns;
         match &window.last {
             Some(last) if is_young => last.clone(),
             _ if span == Span::Minute => window.counted(now, left_out),
@@ -102,6 +109,12 @@ impl Windows {
                 hour.counted(now, left_out)
             }
         }
+    }
+
+    /// The last full minute; before there is one, the time so far.
+    pub(crate) fn full_minute(&self, now: Time, left_out: Time) -> Counted {
+        let last = self.minute.last.clone();
+        last.unwrap_or_else(|| self.minute.counted(now, left_out))
     }
 
     pub(crate) fn state(&self) -> [WindowState; 2] {

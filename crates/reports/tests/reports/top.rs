@@ -1,7 +1,7 @@
 //! `STATS TOP` under load: what it counts is right, and it shows when it estimates.
 
 use crate::random::Random;
-use crate::texts::{SEED, START, client, new_engine, view};
+use crate::texts::{SEED, START, asked, client, new_engine, view};
 use engine::observe::windows::Counted;
 use engine::state::BadState;
 use engine::{Engine, Time};
@@ -140,6 +140,75 @@ fn the_running_hour_is_shown_once_it_is_ten_minutes_old() {
         let top = hour(&mut engine, now);
         assert_eq!((top.began, top.ended), (at_s(60 * from), at_s(60 * to)));
         assert_eq!(requests(&top, "k"), counted, "in minute {minute}");
+    }
+}
+
+/// A flood must show within seconds: also after a hot restart, and after minutes of sleep.
+#[test]
+fn the_running_minute_is_shown_once_it_is_ten_seconds_old() {
+    let mut engine = new_engine();
+    (0..=200).for_each(|second| pair(&mut engine, 1, "k", at_s(second)));
+    for (asked_at_ms, shown_ms, counted) in [
+        // The request of this moment counts.
+        (200_000, 180_000..200_000, 21),
+        (239_999, 180_000..239_999, 21),
+        (240_000, 180_000..240_000, 21),
+        (249_999, 180_000..240_000, 21),
+        (250_000, 240_000..250_000, 0),
+        (310_001, 300_000..310_001, 0),
+        (905_500, 840_000..900_000, 0),
+        (912_250, 900_000..912_250, 0),
+    ] {
+        let at_ms = |ms: u64| at_us(ms * 1_000);
+        engine = restarted(&engine, at_ms(asked_at_ms));
+        let top = minute(&mut engine, at_ms(asked_at_ms));
+        let shown = at_ms(shown_ms.start)..at_ms(shown_ms.end);
+        assert_eq!(top.began..top.ended, shown, "at {asked_at_ms} ms");
+        assert_eq!(requests(&top, "k"), counted, "at {asked_at_ms} ms");
+    }
+}
+
+/// Of the first minute there is what there is. Whoever computes a rate needs the seconds.
+#[test]
+fn the_header_has_the_seconds_that_the_counts_cover() {
+    for (asked_at_ms, minute_ms, hour_ms) in [
+        (0, 0, 0),
+        (7, 7, 7),
+        (59_999, 59_999, 59_999),
+        (60_000, 60_000, 60_000),
+        (69_999, 60_000, 69_999),
+        (70_000, 10_000, 70_000),
+        (3_600_000, 60_000, 3_600_000),
+        (4_199_999, 59_999, 3_600_000),
+        (4_200_000, 60_000, 600_000),
+    ] {
+        let (mut engine, now) = (new_engine(), at_us(asked_at_ms * 1_000));
+        pair(&mut engine, 1, "k", at_s(0));
+        engine.expire(now);
+        for (span, ms) in [("minute", minute_ms), ("hour", hour_ms)] {
+            for subject in ["keys", "clients"] {
+                let text = asked(&mut engine, &format!("TOP {span} {subject}"), now, false);
+                let line = format!("\ncovers: {}.{:03}s\n", ms / 1_000, ms % 1_000);
+                assert!(text.contains(&line), "{line}: {text}");
+                let json = asked(&mut engine, &format!("JSON TOP {span} {subject}"), now, false);
+                let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+                assert_eq!(json["covered_s"], ms as f64 / 1_000.0, "{json}");
+            }
+        }
+    }
+}
+
+/// A series needs equal times.
+#[test]
+fn metrics_show_the_last_full_minute() {
+    let mut engine = new_engine();
+    pair(&mut engine, 1, "k", at_s(1));
+    (0..5).for_each(|_| pair(&mut engine, 1, "k", at_s(70)));
+    for (asked_at_s, counted) in [(71, 1), (119, 1), (120, 5), (179, 5)] {
+        engine.expire(at_s(asked_at_s));
+        let text = metrics::metrics(&view(&engine, at_s(asked_at_s), false), &Scan::new(START), 5);
+        let line = format!("\npoolcounter_hot_key_requests{{key=\"k\"}} {counted}\n");
+        assert!(text.contains(&line), "{line}: {text}");
     }
 }
 
