@@ -44,7 +44,7 @@ pub(crate) struct Acceptor {
     /// How many descriptors may be open. An administrator may change it (prlimit(1)).
     descriptors_max: usize,
     /// Descriptors that are neither listeners' nor connections'.
-    other_descriptors: usize,
+    own_descriptors: usize,
     /// Since descriptors ran out, the backlog has not been empty: that is one
     /// episode, however many attempts fail.
     in_episode: bool,
@@ -53,13 +53,15 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Counts the descriptors of the daemon itself, while `open` clients and no others are
-    /// connected: HTTP and operators have descriptors in reserve.
-    pub(crate) fn count_descriptors(&mut self, listeners: &[Listener], open: usize) {
-        // Without /proc: standard streams, epoll, signals, a few listeners.
-        let all = descriptors::open().unwrap_or(16 + open);
-        self.other_descriptors = all.saturating_sub(open + listeners.len());
-        self.descriptors_max = descriptors::limit();
+    /// Of a daemon that has `own_descriptors` besides listeners and connections.
+    pub(crate) fn new(own_descriptors: usize) -> Self {
+        let descriptors_max = descriptors::limit();
+        Acceptor { own_descriptors, descriptors_max, ..Acceptor::default() }
+    }
+
+    /// Descriptors that are neither listeners' nor connections'.
+    pub(crate) fn own_descriptors(&self) -> usize {
+        self.own_descriptors
     }
 
     /// Begins a turn with a whole budget.
@@ -125,7 +127,7 @@ impl Acceptor {
     fn capacity(&self, listeners: &[Listener]) -> usize {
         let has_http = listeners.iter().any(|l| l.purpose() == Purpose::Http);
         let reserved = DESCRIPTORS_RESERVED + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 };
-        let taken = self.other_descriptors + listeners.len() + reserved;
+        let taken = self.own_descriptors + listeners.len() + reserved;
         self.descriptors_max.saturating_sub(taken).max(1)
     }
 

@@ -8,10 +8,10 @@ use crate::listening::listener::{
 };
 use crate::listening::opening::{self, abandon, open_missing};
 use crate::options::Options;
-use crate::platform::clock;
 use crate::platform::os::fd::AsRawFd;
 use crate::platform::os::mio::Registry;
 use crate::platform::os::mio::unix::SourceFd;
+use crate::platform::{clock, descriptors};
 use crate::sockets::options::RefusedOptions;
 use crate::sockets::slots::{Source, watch};
 use engine::Time;
@@ -58,6 +58,14 @@ pub struct ListenersState {
     /// The port that `-p 0` got.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_port: Option<u16>,
+    /// Descriptors besides listeners and connections, which are counted while nobody is connected.
+    #[serde(default = "usual_descriptors")]
+    pub own_descriptors: u16,
+}
+
+/// Standard streams, epoll, signals, the files of a trial, and some more: if they can't be counted.
+fn usual_descriptors() -> u16 {
+    16
 }
 
 impl Listeners {
@@ -85,10 +93,11 @@ impl Listeners {
         };
         let all = state.listeners.into_iter().filter_map(resume).collect();
         let mut listeners = Self::new(SocketSettings::new(options), all);
-        // New connections are accepted before the first turn.
-        listeners.begin_turn(clock::now());
         listeners.drain = Drain { is_on: state.draining, lost: state.lost, next_log: clock::now() };
         listeners.free_port = state.free_port;
+        listeners.acceptor = Acceptor::new(state.own_descriptors.into());
+        // New connections are accepted before the first turn.
+        listeners.begin_turn(clock::now());
         listeners.record_free_port();
         let closed = match wanted(options) {
             Ok(wanted) => listeners.keep(&wanted),
@@ -131,18 +140,29 @@ impl Listeners {
             draining: self.drain.is_on,
             lost: self.drain.lost.clone(),
             free_port: self.free_port,
+            own_descriptors: self.acceptor.own_descriptors().try_into().unwrap_or(u16::MAX),
         }
     }
 
-    /// Makes the loop watch all of them. To be called once the daemon has opened all
-    /// its own descriptors and serves `open` connections.
-    pub(crate) fn watch(&mut self, registry: &Registry, open: usize) -> io::Result<()> {
+    /// Counts the descriptors of the daemon itself. To be called once it has opened all of them,
+    /// and before anybody connects.
+    pub(crate) fn count_own_descriptors(&mut self) {
+        let all = descriptors::count().map(|all| all.saturating_sub(self.all.len()));
+        self.acceptor = Acceptor::new(all.unwrap_or_else(|| usual_descriptors().into()));
+    }
+
+    /// Descriptors that are no connections'.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.acceptor.own_descriptors() + self.all.len()
+    }
+
+    /// Makes the loop watch all of them.
+    pub(crate) fn watch(&mut self, registry: &Registry) -> io::Result<()> {
         for listener in &mut self.all {
             self.last_number += 1;
             listener.number = self.last_number;
             watch(registry, &listener.socket, Source::Listener(listener.number))?;
         }
-        self.acceptor.count_descriptors(&self.all, open);
         Ok(())
     }
 

@@ -74,6 +74,11 @@ impl ServiceManager {
         }
     }
 
+    /// How many descriptors it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.channel.iter().filter(|channel| channel.socket.is_some()).count()
+    }
+
     /// Notes that a hot restart begins.
     pub(crate) fn begin_reload(&mut self, now: Time) {
         self.reload = Reload::UnderWay;

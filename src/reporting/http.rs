@@ -92,6 +92,11 @@ impl Http {
         self.is_draining = is_draining;
     }
 
+    /// How many connections there are.
+    pub(crate) fn len(&self) -> usize {
+        self.exchanges.len()
+    }
+
     /// Serves a new connection, or closes it if its address is not admitted.
     pub(crate) fn add(&mut self, socket: Socket, registry: &Registry, now: Time) {
         let Ok(ip) = peer_address(&socket).map(|address| address.ip()) else {

@@ -1,18 +1,19 @@
-//! CPU time, memory, descriptors and their limit, as the kernel counts them for the process.
+//! CPU time, memory and the limit of descriptors, as the kernel counts them for the process.
 
 use crate::platform::os::fs::read_to_string;
 use crate::platform::{clock, descriptors};
 use reports::ProcessFigures;
 
-/// Reads it, which takes some microseconds. A figure that the kernel does not give is 0.
-pub(crate) fn read() -> ProcessFigures {
+/// Reads it, which takes some microseconds, and adds it to the `known` figures. What the kernel does
+/// not give is 0.
+pub(crate) fn read(known: ProcessFigures) -> ProcessFigures {
     let status = read_to_string("/proc/self/status").unwrap_or_default();
     ProcessFigures {
         cpu_s: clock::cpu_ns() as f64 / 1e9,
         resident_bytes: bytes_of("VmRSS:", &status),
         virtual_bytes: bytes_of("VmSize:", &status),
-        open_descriptors: descriptors::open().unwrap_or(0) as u64,
         descriptors_max: descriptors::limit() as u64,
+        ..known
     }
 }
 

@@ -98,7 +98,6 @@ impl Reporting {
         self.others.scan(engine, clients, now);
         figures.version = env!("CARGO_PKG_VERSION");
         figures.connections = clients.len();
-        figures.process = process_usage::read();
         let (is_private, hot_keys, history) = (self.is_private, self.hot_keys, &self.history);
         let maker =
             Maker { engine, clients, figures: &figures, now, is_private, hot_keys, history };
@@ -175,6 +174,11 @@ impl ReportQueue {
         }
         self.end_scan();
     }
+}
+
+/// Whether a report shows the figures of the process, which take a system call or two.
+fn shows_process(request: &ReportRequest) -> bool {
+    matches!(request, ReportRequest::Query(Query::Json) | ReportRequest::Metrics)
 }
 
 /// What a report costs: the number of bytes of a plain list that takes as long to make.
@@ -260,7 +264,11 @@ impl Maker<'_> {
     }
 
     fn report(&self, requester: Requester, request: &ReportRequest, scan: &Scan) -> Vec<u8> {
-        let view = self.view(requester);
+        let mut figures = self.figures.clone();
+        if shows_process(request) {
+            figures.process = process_usage::read(figures.process);
+        }
+        let view = self.view(requester, &figures);
         let text = match request {
             ReportRequest::Query(query) => self.query(query, &view, scan),
             ReportRequest::Rules { sources, as_json: true } => {
@@ -288,12 +296,12 @@ impl Maker<'_> {
     }
 
     #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
-    fn view(&self, requester: Requester) -> ReportView<'_> {
+    fn view<'a>(&'a self, requester: Requester, figures: &'a ServerFigures) -> ReportView<'a> {
         ReportView {
             engine: self.engine,
             now: self.now,
             wall_ns: clock::wall_ns(),
-            figures: self.figures,
+            figures,
             peers: self.clients,
             is_private: self.is_private && !matches!(requester, Requester::Operator(_)),
         }

@@ -14,7 +14,7 @@ use crate::serving::dispatch::Dispatch;
 use crate::sockets::slots::Source;
 use engine::Time;
 use log::debug;
-use reports::ServerFigures;
+use reports::{ProcessFigures, ServerFigures};
 use std::io;
 use std::time::Duration;
 
@@ -220,10 +220,12 @@ impl Server {
         if !self.reporting.has_work() {
             return;
         }
+        let open_descriptors = self.open_descriptors();
         let figures = ServerFigures {
             is_draining: self.listeners.is_draining(),
             started_wall_ns: self.started_wall_ns(),
             rule_orders: self.operator.settings.rules.orders(),
+            process: ProcessFigures { open_descriptors, ..ProcessFigures::default() },
             ..ServerFigures::default()
         };
         for (requester, text) in self.reporting.step(&self.engine, &self.clients, figures, now) {
@@ -233,6 +235,13 @@ impl Server {
                 Requester::Operator(client) => self.operator.report(client, text),
             }
         }
+    }
+
+    /// How many descriptors are open, without those that a trial has for a moment: the kernel, before
+    /// Linux 6.2, tells it by a list, for which others would wait.
+    pub(crate) fn open_descriptors(&self) -> u64 {
+        let connections = self.clients.len() + self.operator.control.len() + self.http.len();
+        (connections + self.listeners.descriptors() + self.service_manager.descriptors()) as u64
     }
 
     #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]

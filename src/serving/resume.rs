@@ -85,7 +85,7 @@ impl Server {
         let (mut listeners, closed) = Listeners::resume(state.listening, &options);
         retry_for_a_while("watching sockets", || {
             operator.watch(poll.registry())?;
-            listeners.watch(poll.registry(), clients.len() + operator.control.len())
+            listeners.watch(poll.registry())
         })?;
         let mut server = Self::assemble(ServerParts {
             options,

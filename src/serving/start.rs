@@ -77,7 +77,8 @@ impl Server {
         operator.watch(poll.registry())?;
         let mut listeners = Listeners::open(&options)?;
         let clients = Clients::new(&options);
-        listeners.watch(poll.registry(), 0)?;
+        listeners.watch(poll.registry())?;
+        listeners.count_own_descriptors();
         restart.check_descriptors();
         info!("poolcounterd {VERSION} listening on {}", listeners.names());
         listeners.log_http();

@@ -284,6 +284,7 @@ fn listening(random: &mut Random) -> ListenersState {
         draining: random.below(2) == 0,
         lost: vec!["unix:/x".to_owned(); random.below(2) as usize],
         free_port: (random.below(2) == 0).then_some(40_000),
+        own_descriptors: random.below(100) as u16,
     }
 }
 

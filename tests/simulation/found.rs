@@ -6,6 +6,7 @@
 
 use super::explore::judge;
 use super::kernel::draws::Choices;
+use super::kernel::kernel;
 use super::scripts::steps::{Say, Script, Start, Step};
 use protocol::Mode;
 
@@ -132,10 +133,33 @@ fn a_slow_hold_that_a_hot_restart_loses_is_listed() {
     check("-l 10.0.0.1 --control /run/control.sock --slow 0.5", steps);
 }
 
+/// Each turn with a report under way read the figures of the process, and before Linux 6.2 a list of
+/// all descriptors, for which the other clients waited.
+///
+/// Fails if `Reporting::step` reads them for all reports.
+#[test]
+fn figures_of_the_process_are_read_for_the_reports_that_show_them() {
+    for (line, reads) in [
+        ("STATS KEY a\n", 0),
+        ("STATS KEYS\n", 0),
+        ("STATS TOP\n", 0),
+        ("STATS JSON TOP\n", 0),
+        ("STATS JSON HISTORY\n", 0),
+        ("STATS JSON\n", 3),
+    ] {
+        let mut steps = vec![connect(0), TURN];
+        steps.push(Step::Say { place: 0, what: Say::Flood { line, times: 3 }, cut: 0 });
+        steps.push(Step::ArriveAll);
+        steps.extend([TURN; 12]);
+        check("-l 10.0.0.1", steps);
+        assert_eq!(kernel(|k| k.process_reads), reads, "{line}");
+    }
+}
+
 /// After UNDRAIN the daemon counted operators' connections, for which descriptors are reserved, as
 /// its own descriptors, and clients waited although there was room.
 ///
-/// Fails if `Server::undrain` calls `Listeners::count_descriptors`.
+/// Fails if `Server::undrain` calls `Listeners::count_own_descriptors`.
 #[test]
 fn connected_operators_take_no_descriptors_from_clients() {
     let ask = |place| Step::Ask { place, line: "HELP" };

@@ -135,11 +135,16 @@ fn check_counters(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Invariant: Open descriptors are connections, listeners, and at most nine others.
+/// Invariant: Open descriptors are connections, listeners, and at most nine others. Reports have their
+/// number, also after a hot restart, without those of a trial.
 fn check_descriptors(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let [all, tcp, unix, listeners] = kernel(|k| k.count_descriptors());
     let http = kernel(|k| k.connections_to(HTTP)).len();
+    let shown = server.open_descriptors() as usize;
+    if shown > all || shown < all && !server.restart.is_under_way() {
+        return Err(format!("{all} descriptors are open, and reports show {shown}"));
+    }
     let (all, tcp) = (all - http, tcp - http);
     let clients = server.clients.len();
     if clients < tcp || clients > tcp + unix || tcp + unix - clients > CONTROL_CONNECTIONS_MAX {

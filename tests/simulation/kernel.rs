@@ -127,8 +127,8 @@ pub(crate) struct Kernel {
     pub(crate) was_passed: bool,
     /// The child that runs now.
     pub(crate) forked: Option<ForkedChild>,
-    /// Before Linux 6.2: the size of /proc/self/fd is not the number of descriptors.
-    pub(crate) is_old: bool,
+    /// How often the daemon has read the figures of its process.
+    pub(crate) process_reads: usize,
     /// The service manager has replaced its socket, and the daemon has not noticed that yet.
     pub(crate) notify_is_new: bool,
     pub(crate) watchdog_notified_ns: u64,
@@ -184,7 +184,7 @@ impl Kernel {
             drops_connection: false,
             was_passed: false,
             forked: None,
-            is_old: false,
+            process_reads: 0,
             notify_is_new: false,
             watchdog_notified_ns: 0,
             ever_failed: Vec::new(),

@@ -63,6 +63,7 @@ fn sample() -> Snapshot {
             draining: true,
             lost: vec!["127.0.0.1:7531".to_owned()],
             free_port: Some(1),
+            own_descriptors: 9,
         },
         epoll_fd: 6,
         operators: vec![ControlConnectionState {

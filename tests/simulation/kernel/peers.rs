@@ -256,8 +256,6 @@ impl Kernel {
                 return;
             }
             Start::Stdin => {
-                // Such a machine is an old one.
-                self.is_old = true;
                 self.pass(tcp);
                 self.duplicate_to(3, 0, false).expect("it is open");
                 self.close(3);
