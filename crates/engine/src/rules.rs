@@ -200,15 +200,10 @@ impl Rules {
         self.in_force.iter().any(|rule| rule.rule.settings.max_hold_s.is_some())
     }
 
-    /// Whether anything is limited or counted.
+    /// Whether anything is limited, or counted for groups: there are rules, or groups besides `other`.
     #[inline(always)]
-    pub(super) fn are_active(&self) -> bool {
+    pub fn are_active(&self) -> bool {
         self.is_active
-    }
-
-    /// Whether there are groups besides `other`.
-    pub fn has_groups(&self) -> bool {
-        self.groups.len() > 1
     }
 
     /// The rules in force, in the order in which they apply.

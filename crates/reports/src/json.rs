@@ -69,7 +69,8 @@ pub struct Report {
     /// How many keys have waiters.
     keys_waited_for: u64,
     rules: RulesJson,
-    /// The groups that the file of rules names, in its order, after `other`.
+    /// The groups that the file of rules names, in its order, after `other`; none while there are no
+    /// rules, since nothing is counted for groups then.
     groups: Vec<GroupJson>,
     /// The keys with the most waiters, at most 20.
     keys: Vec<Key>,
@@ -152,7 +153,7 @@ struct RulesJson {
     endless_since: Option<String>,
 }
 
-/// The counts begin when the daemon gets its first rule, and stand still while it has none.
+/// The counts begin when the daemon gets its first rule, and lack what came while it had none.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct GroupJson {
@@ -411,7 +412,9 @@ fn groups(view: &ReportView, scan: &Scan) -> Vec<GroupJson> {
             stuck_keys: gauges.stuck,
         }
     };
-    view.engine.rules().groups().iter().enumerate().map(group).collect()
+    let rules = view.engine.rules();
+    let counted = if rules.are_active() { rules.groups() } else { &[] };
+    counted.iter().enumerate().map(group).collect()
 }
 
 /// The most important keys, first.

@@ -121,7 +121,7 @@ fn write_groups(text: &mut MetricsText, view: &ReportView, scan: &Scan) {
         let age_s = scan.of_group(n).oldest_hold.map(|since| seconds(view.age_ns(since)));
         text.sample(name, &[("group", &group.name)], age_s.unwrap_or(0.0));
     }
-    if !rules.in_force().is_empty() || rules.has_groups() {
+    if rules.are_active() {
         write_group_counts(text, rules.groups());
     }
 }

@@ -687,6 +687,40 @@ fn json_names_the_oldest_holders_with_any_number_of_queues() {
 }
 
 /// Prometheus refuses two samples of one series.
+/// While no rule is set, nothing is counted for groups: neither zeros nor old counts are shown.
+#[test]
+fn groups_are_shown_while_they_are_counted() {
+    let mut engine = new_engine();
+    let rule = Rule::try_from("a x workers=9".to_owned()).expect("a rule");
+    let shown = |engine: &mut Engine, slot: u32| {
+        let now = at_ms(slot.into());
+        acquire(engine, slot, Mode::ForMe, b"a", now);
+        let view = view(engine, now, false);
+        let json = line_of(&json::report(&view, &scanned(engine, now)));
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let groups = json["groups"].as_array().expect("groups").iter();
+        let groups: Vec<_> =
+            groups.map(|it| (it["group"].clone(), it["requests"].clone())).collect();
+        let metrics = metrics::metrics(&view, &scanned(engine, now), 0);
+        let is_in_metrics = metrics.contains("poolcounter_group_requests_total{");
+        assert_eq!(is_in_metrics, !groups.is_empty());
+        groups
+    };
+    let set = |engine: &mut Engine, rules: &[Rule], groups: &[String]| {
+        engine.set_rules(rules.to_vec(), groups, at_ms(0), || {});
+    };
+    assert_eq!(shown(&mut engine, 0), []);
+    set(&mut engine, &[rule.clone()], &[]);
+    assert_eq!(shown(&mut engine, 1), [("other".into(), 1.into())]);
+    set(&mut engine, &[], &[]);
+    assert_eq!(shown(&mut engine, 2), [], "the last rule is off");
+    set(&mut engine, &[], &["named".to_owned()]);
+    let named = [("other".into(), 2.into()), ("named".into(), 0.into())];
+    assert_eq!(shown(&mut engine, 3), named, "a group of the file counts, its rule on or off");
+    set(&mut engine, &[rule], &[]);
+    assert_eq!(shown(&mut engine, 4), [("other".into(), 3.into())]);
+}
+
 #[test]
 fn hot_keys_that_look_the_same_are_one_series_and_private_keys_have_no_series() {
     let mut engine = new_engine();
