@@ -117,7 +117,7 @@ impl Server {
     fn record_history(&mut self) {
         let history = &mut self.reporting.history;
         if history.is_due(self.turn_began) {
-            history.add_points(&self.engine, clock::cpu_ns(), self.turn_began);
+            history.add_points(&mut self.engine, clock::cpu_ns(), self.turn_began);
         }
     }
 

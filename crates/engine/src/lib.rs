@@ -273,7 +273,7 @@ impl Engine {
     /// Counts a hold or a wait that has ended after `ns` nanoseconds. Its pool must still be there.
     #[inline(always)]
     fn observe_end(&mut self, lock: &Lock, outcome: LockOutcome, ns: u64, now: Time) {
-        self.measures.locks.count(lock.mode, outcome, ns);
+        self.measures.count_lock(lock.mode, outcome, ns);
         if lock.weight != 1 {
             self.observer.left_out = now;
         }

@@ -8,6 +8,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use engine::counts::histogram::LOCK_TIMES;
+use engine::counts::measures::Longest;
 use engine::{Engine, Time};
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +96,7 @@ pub struct HistoryReport {
     /// How long ago the last point was taken.
     last_age_s: f64,
     /// The name of each value of a point. Medians and 95th percentiles are estimated from the
-    /// buckets of the histograms, whose bounds `STATS JSON` has: 33 s may show as 45.
+    /// buckets of the histograms, whose bounds `STATS JSON` has; none is above the longest one.
     columns: Vec<&'static str>,
     /// The newest last; null if there was nothing to measure.
     points: Vec<Vec<Option<f64>>>,
@@ -135,12 +136,13 @@ impl History {
     /// Adds the points that are due. To be called when a daemon that slept wakes, before it does
     /// anything: whatever happened since the last point did so in the first period after it.
     /// `cpu_ns` is the CPU time of the process.
-    pub fn add_points(&mut self, engine: &Engine, cpu_ns: u64, now: Time) {
+    pub fn add_points(&mut self, engine: &mut Engine, cpu_ns: u64, now: Time) {
         let due = now.ns_since(self.last) / PERIOD_NS;
         // Older ones would be removed at once.
         for _ in 0..due.min(POINTS_MAX as u64) {
+            let longest = core::mem::take(&mut engine.measures.longest);
             let totals = Totals::of(engine, cpu_ns);
-            self.points.push_back(point(engine, &self.totals, &totals));
+            self.points.push_back(point(engine, longest, &self.totals, &totals));
             self.totals = totals;
         }
         self.last = self.last.plus_ns(due * PERIOD_NS);
@@ -217,7 +219,7 @@ fn buckets(engine: &Engine, of_holds: bool) -> Vec<u64> {
     buckets
 }
 
-fn point(engine: &Engine, before: &Totals, after: &Totals) -> Point {
+fn point(engine: &Engine, longest: Longest, before: &Totals, after: &Totals) -> Point {
     let growth = |before: u64, after: u64| Some(after.saturating_sub(before));
     let waits = grown(&before.waits, &after.waits);
     let holds = grown(&before.holds, &after.holds);
@@ -228,10 +230,10 @@ fn point(engine: &Engine, before: &Totals, after: &Totals) -> Point {
         growth(before.timeouts, after.timeouts),
         Some(engine.counters.processing_workers),
         Some(engine.counters.waiting_workers),
-        quantile_us(50, &waits),
-        quantile_us(95, &waits),
-        quantile_us(50, &holds),
-        quantile_us(95, &holds),
+        quantile_us(50, &waits, longest.wait_ns),
+        quantile_us(95, &waits, longest.wait_ns),
+        quantile_us(50, &holds, longest.hold_ns),
+        quantile_us(95, &holds, longest.hold_ns),
         growth(before.cpu_ns / 1_000, after.cpu_ns / 1_000),
     ];
     values.map(|value| value.map(|value| u32::try_from(value).unwrap_or(u32::MAX)))
@@ -243,57 +245,118 @@ fn grown(before: &[u64], after: &[u64]) -> Vec<u64> {
 }
 
 /// How long `percent` of the waits took at most, in microseconds, as if those of a bucket were
-/// spread evenly over it.
-fn quantile_us(percent: u64, counts: &[u64]) -> Option<u64> {
+/// spread evenly over it, up to the longest of all.
+fn quantile_us(percent: u64, counts: &[u64], longest_ns: u64) -> Option<u64> {
     let total: u64 = counts.iter().sum();
     // In hundredths of a wait.
     let rank = percent * total;
     let (mut below, mut low_us) = (0, 0);
-    for (&count, &bound_ns) in counts.iter().zip(LOCK_TIMES.bounds) {
-        let bound_us = bound_ns / 1_000;
+    let bounds = LOCK_TIMES.bounds.iter().copied().chain([u64::MAX]);
+    for (&count, bound_ns) in counts.iter().zip(bounds) {
         let all = 100 * count;
         if count > 0 && below + all >= rank {
-            return Some(low_us + (bound_us - low_us) * (rank - below) / all);
+            let high_us = (bound_ns.min(longest_ns) / 1_000).max(low_us);
+            let part = u128::from(high_us - low_us) * u128::from(rank - below) / u128::from(all);
+            return Some(low_us + part as u64);
         }
         below += all;
-        low_us = bound_us;
+        low_us = bound_ns / 1_000;
     }
-    // Longer than the last bound.
-    (total > 0).then_some(low_us)
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::HashSeed;
+    use engine::{ClientId, HashSeed};
+    use protocol::{Acquire, Mode};
 
     const S: u64 = 1_000_000_000;
 
     #[test]
     fn quantiles_lie_between_the_bounds_of_their_bucket() {
         let mut counts = alloc::vec![0; LOCK_TIMES.bounds.len() + 1];
-        assert_eq!(quantile_us(50, &counts), None);
+        assert_eq!(quantile_us(50, &counts, 0), None);
         // Up to 1 ms, and from 1 to 2.5 ms.
         (counts[0], counts[1]) = (1, 3);
-        assert_eq!(quantile_us(25, &counts), Some(1_000));
-        assert_eq!(quantile_us(50, &counts), Some(1_500));
+        assert_eq!(quantile_us(25, &counts, 2_500_000), Some(1_000));
+        assert_eq!(quantile_us(50, &counts, 2_500_000), Some(1_500));
+        // Above 300 s.
         *counts.last_mut().expect("a bucket") = 96;
-        assert_eq!(quantile_us(95, &counts), Some(300_000_000));
+        assert_eq!(quantile_us(52, &counts, 400 * S), Some(350_000_000));
+        // A snapshot without the longest one.
+        assert_eq!(quantile_us(95, &counts, 0), Some(300_000_000));
+    }
+
+    fn client(slot: u32) -> ClientId {
+        ClientId { slot, serial: slot }
+    }
+
+    fn acquire(engine: &mut Engine, slot: u32, timeout_s: u64, now: Time) {
+        let (mode, key) = (Mode::ForMe, &b"k"[..]);
+        let request = Acquire { mode, key, workers: 1, max_queue: 99, timeout_s };
+        engine.acquire(client(slot), &request, now);
+    }
+
+    /// Median and 95th percentile of waits and of holds, in microseconds.
+    fn quantiles(history: &History) -> [Option<u32>; 4] {
+        let point = history.points.back().expect("a point");
+        [point[6], point[7], point[8], point[9]]
+    }
+
+    /// Of each window by itself, also if a hot restart or sleep falls into it.
+    #[test]
+    fn no_quantile_is_above_the_longest_of_its_ten_seconds() {
+        let at_ms = |ms: u64| Time::default().plus_ns(ms * 1_000_000);
+        // Also just above a bound, and above all.
+        for (n, wait_s) in [5_u64, 1, 10, 33, 299, 300, 301, 4_000].into_iter().enumerate() {
+            let mut engine = Engine::new(HashSeed::new([1, 2]), at_ms(0));
+            let mut history = History::new(at_ms(0));
+            acquire(&mut engine, 0, 0, at_ms(0));
+            (1..=9).for_each(|slot| acquire(&mut engine, slot, wait_s, at_ms(0)));
+            let ended = at_ms(wait_s * 1_000 + 2);
+            engine.expire(ended);
+            if n % 2 == 0 {
+                let state = rmp_serde::to_vec_named(&engine.state()).expect("bytes");
+                let state = rmp_serde::from_slice(&state).expect("a state");
+                let pools = engine.pool_states().map(Ok::<_, engine::state::BadState>);
+                engine = Engine::resume(state, pools, HashSeed::new([1, 2]), ended).expect("one");
+            }
+            let later = ended.plus_ns(S);
+            engine.release(client(0), later);
+            history.add_points(&mut engine, 0, ended.plus_ns(10 * S));
+            let all: Vec<_> = history.points.iter().map(|point| point[7]).collect();
+            let held_us = (later.as_ns() / 1_000) as u32;
+            let longest_us = (ended.as_ns() / 1_000) as u32;
+            let p95_us = all.iter().flatten().copied().next().expect("waits");
+            assert!(p95_us <= longest_us, "{wait_s} s: {p95_us} µs");
+            assert_eq!(all.iter().flatten().count(), 1, "{wait_s} s: one window has all");
+            let hold_p95_us = history.points.iter().find_map(|point| point[9]).expect("a hold");
+            assert!(hold_p95_us <= held_us, "{wait_s} s: {hold_p95_us} µs");
+
+            let next = ended.plus_ns(11 * S);
+            acquire(&mut engine, 0, 0, next);
+            engine.release(client(0), next.plus_ns(600_000));
+            history.add_points(&mut engine, 0, next.plus_ns(10 * S));
+            let [no_median, no_p95, median, p95] = quantiles(&history);
+            assert_eq!((no_median, no_p95), (None, None), "nobody waited");
+            assert!(median <= Some(600) && p95 <= Some(600), "{median:?} {p95:?}");
+        }
     }
 
     #[test]
     fn a_daemon_that_slept_fills_the_gap_when_it_wakes() {
-        let engine = Engine::new(HashSeed::new([1, 2]), Time::default());
+        let mut engine = Engine::new(HashSeed::new([1, 2]), Time::default());
         let mut history = History::new(Time::default());
         let at = |s: u64| Time::default().plus_ns(s * S);
         assert!(!history.is_due(at(9)));
-        history.add_points(&engine, 5 * S, at(25));
+        history.add_points(&mut engine, 5 * S, at(25));
         assert_eq!(history.points.len(), 2);
         // All its work was done before it slept.
         let cpu: Vec<_> = history.points.iter().map(|point| point[10]).collect();
         assert_eq!(cpu, [Some(5_000_000), Some(0)]);
         assert!(!history.is_due(at(29)) && history.is_due(at(30)));
-        history.add_points(&engine, 5 * S, at(365 * 86_400));
+        history.add_points(&mut engine, 5 * S, at(365 * 86_400));
         assert_eq!(history.points.len(), POINTS_MAX);
         assert!(!history.is_due(at(365 * 86_400)));
     }

@@ -35,6 +35,8 @@ macro_rules! words {
 pub struct Measures {
     /// How long waits and holds took.
     pub locks: LockMeasures,
+    /// The longest ones since the caller last took them.
+    pub longest: Longest,
     /// Answers by command.
     pub replies: Replies,
     /// The turns of the caller's loop.
@@ -43,15 +45,36 @@ pub struct Measures {
     pub restarts: Restarts,
 }
 
+impl Measures {
+    /// Counts a hold or a wait of `ns` nanoseconds.
+    #[inline(always)]
+    pub(crate) fn count_lock(&mut self, mode: Mode, outcome: LockOutcome, ns: u64) {
+        self.locks.count(mode, outcome, ns);
+        let Longest { wait_ns, hold_ns } = &mut self.longest;
+        let longest = if outcome.is_of_hold() { hold_ns } else { wait_ns };
+        *longest = ns.max(*longest);
+    }
+}
+
+/// The longest wait and the longest hold, in nanoseconds: what is estimated from buckets is no
+/// longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Longest {
+    /// Of all waits that have ended.
+    pub wait_ns: u64,
+    /// Of all holds that have ended.
+    pub hold_ns: u64,
+}
+
 /// How long waits and holds took, by kind and outcome: nanoseconds, on the scale
 /// [`LOCK_TIMES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockMeasures([[Histogram; LockOutcome::ALL.len()]; 2]);
 
 impl LockMeasures {
-    /// Counts a hold or a wait of `ns` nanoseconds.
     #[inline(always)]
-    pub(crate) fn count(&mut self, mode: Mode, outcome: LockOutcome, ns: u64) {
+    fn count(&mut self, mode: Mode, outcome: LockOutcome, ns: u64) {
         self.0[mode as usize][outcome as usize].add(&LOCK_TIMES, ns);
     }
 
