@@ -3,11 +3,13 @@
 //!
 //! A Unix socket that only root and the daemon's own user may open. Each line is one
 //! request ([`Request`]) and gets a line in answer, `OK …` or `ERROR …`; `HELP` gets
-//! several lines and a blank one. The next line is read when the one before is answered.
+//! several lines and a blank one. The next line is read when the answer to the one before is
+//! sent.
 
 mod requests;
 
 use crate::logging::rate_limit::limited;
+use crate::platform::clock;
 use crate::platform::failed_call::{errno, is_plain};
 use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::platform::os::io::Errno;
@@ -18,6 +20,7 @@ use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, ControlClient};
 use crate::sockets::slots::Slots;
 use crate::sockets::socket::Socket;
 use crate::sockets::stream::{Flushed, Stream};
+use engine::Time;
 use log::{debug, info, warn};
 pub(crate) use requests::help;
 use requests::printable;
@@ -32,6 +35,9 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// A connection's first requests, this many, are all logged; then one every ten seconds, and
 /// each order about rules.
 const REQUESTS_LOGGED: u32 = 100;
+
+/// How long an operator may take nothing of an answer, as long as `poolcounter` waits for one.
+const UNREAD_S: u64 = 10;
 
 /// The last answer on a connection that is closed to make room for another one.
 const TOO_MANY: &[u8] = b"ERROR too many control connections\n";
@@ -52,6 +58,8 @@ struct ControlConnection {
     requests: u32,
     /// The request that is not answered yet.
     unanswered: Option<Vec<u8>>,
+    /// When it is closed unless it takes more of an answer, of which a part is unsent.
+    unread_until: Option<Time>,
     /// Its input has ended.
     has_ended: bool,
     /// It takes no answers any more. What it has sent before is not executed.
@@ -76,13 +84,19 @@ pub struct ControlConnectionState {
     /// The request that is not answered yet.
     #[serde(with = "serde_bytes", skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<Vec<u8>>,
+    /// The part of an answer that the kernel has not taken yet.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unsent: Vec<u8>,
     /// How many requests it has made.
     pub requests: u32,
 }
 
 impl ControlSocket {
     pub(crate) fn new() -> Self {
-        ControlSocket { connections: Slots::new(Interest::READABLE), uses: 0 }
+        ControlSocket {
+            connections: Slots::new(Interest::READABLE.add(Interest::WRITABLE)),
+            uses: 0,
+        }
     }
 
     /// Serves a new connection. If there are too many, closes another one: forgotten ones
@@ -93,17 +107,17 @@ impl ControlSocket {
         }
         self.uses += 1;
         let uses = self.uses;
-        let open = |socket| ControlConnection::new(socket, uses);
+        let open = |socket| ControlConnection::new(Stream::new(socket), uses);
         if let Err(e) = self.connections.insert(socket, registry, open) {
             warn!("closing a control connection that could not be registered with epoll: {e}");
         }
     }
 
     /// Closes the connection that was silent for longest, preferably one without a request
-    /// to read or to answer.
+    /// to read or to answer, or one that leaves an answer unread.
     fn make_room(&mut self) {
         let ranks = self.connections.iter_mut().map(|(client, it)| {
-            let waits = it.has_input() || it.unanswered.is_some();
+            let waits = !it.has_unsent() && (it.has_input() || it.unanswered.is_some());
             ((waits, it.last_use), client)
         });
         let longest = ranks.min_by_key(|(rank, _)| *rank).map(|(_, client)| client);
@@ -115,8 +129,10 @@ impl ControlSocket {
             "more than {CONTROL_CONNECTIONS_MAX} connections to the control socket: \
              closed the one that was silent for longest"
         );
-        // Fails if the operator has gone.
-        let _ = send(connection.stream.socket(), TOO_MANY, SendFlags::NOSIGNAL);
+        // Not in the middle of an answer. Fails if the operator has gone.
+        if !connection.has_unsent() {
+            let _ = send(connection.stream.socket(), TOO_MANY, SendFlags::NOSIGNAL);
+        }
         // The look at a lost connection has consumed its error, and no event follows.
         self.connections.retain(|it| !it.is_gone);
     }
@@ -126,13 +142,17 @@ impl ControlSocket {
         self.connections.get(client).is_some_and(|connection| connection.unanswered.is_some())
     }
 
-    /// Reads the next request from the connection in `slot`, unless one is not answered yet: one
-    /// in a turn, so that a crowd of requests delays no client. Returns it, or why the line is
-    /// invalid, with the client to answer. A connection whose input has ended is closed once it
-    /// has all its answers; one whose peer has gone, at once.
+    /// Reads the next request from the connection in `slot`, unless the answer to the one before
+    /// is still to be made or sent: one in a turn, so that a crowd of requests delays no client.
+    /// Returns it, or why the line is invalid, with the client to answer. A connection whose input
+    /// has ended is closed once it has all its answers; one whose peer has gone, at once.
     pub(crate) fn read(&mut self, slot: usize) -> Option<(ControlClient, Result<Request, String>)> {
-        let (client, connection) = self.connections.at_mut(slot)?;
-        let is_free = connection.unanswered.is_none();
+        let (client, connection) = self.connections.at(slot)?;
+        if connection.has_unsent() {
+            self.flush(client);
+        }
+        let connection = self.connections.get_mut(client)?;
+        let is_free = connection.unanswered.is_none() && !connection.has_unsent();
         let line = if is_free { connection.read_line() } else { None };
         if connection.stream.is_hung_up() {
             connection.log_late(line);
@@ -162,20 +182,42 @@ impl ControlSocket {
         (connection.unanswered.is_some() && connection.stream.is_shut_there()).then_some(client)
     }
 
-    /// Sends an answer of whole lines to `client`, if it is still connected. Answers are short:
-    /// if the kernel does not accept one, the operator has stopped reading.
+    /// Sends an answer of whole lines to `client`, if it is still connected. What the kernel does
+    /// not take is kept, at most one answer.
     pub(crate) fn answer(&mut self, client: ControlClient, answer: Vec<u8>) {
+        if let Some(connection) = self.connections.get_mut(client) {
+            connection.unanswered = None;
+            connection.stream.push(answer.into());
+            self.flush(client);
+        }
+    }
+
+    fn flush(&mut self, client: ControlClient) {
         let Some(connection) = self.connections.get_mut(client) else {
             return;
         };
-        connection.unanswered = None;
-        connection.stream.push(answer.into());
-        let flushed = connection.stream.flush();
-        connection.is_gone = flushed != Flushed::All;
-        if flushed == Flushed::Blocked {
-            limited!(warn, "an operator does not read the answers: closed its connection");
-        }
+        self.uses += 1;
+        connection.flush(clock::now(), self.uses);
         self.close_if_done(client);
+    }
+
+    /// When the next operator has left an answer unread for too long.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.connections.iter().filter_map(|(_, it)| it.unread_until).min()
+    }
+
+    /// Closes the connections of operators that leave an answer unread for too long.
+    pub(crate) fn close_unread(&mut self, now: Time) {
+        while self.next_deadline().is_some_and(|deadline| deadline <= now) {
+            let is_due = |it: &ControlConnection| it.unread_until.is_some_and(|at| at <= now);
+            let due = self.connections.iter().find(|(_, it)| is_due(it)).map(|(client, _)| client);
+            due.into_iter().for_each(|client| self.flush(client));
+        }
+    }
+
+    /// Whether a part of an answer is still to be sent.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.connections.iter().any(|(_, connection)| connection.has_unsent())
     }
 
     fn close_if_done(&mut self, client: ControlClient) {
@@ -196,6 +238,7 @@ impl ControlSocket {
                 fd: connection.stream.socket().as_raw_fd(),
                 input: connection.input.clone(),
                 unanswered: connection.unanswered.clone(),
+                unsent: connection.stream.unsent().to_vec(),
                 requests: connection.requests,
             };
         self.connections.iter().map(state).collect()
@@ -221,11 +264,14 @@ impl ControlSocket {
             match sys::inherited_descriptor(state.fd) {
                 Ok(socket) => {
                     let socket = Socket::new(socket, /* is_unix */ true);
+                    let is_unread = !state.unsent.is_empty();
+                    let stream = Stream::resume(socket, state.unsent);
                     let connection = ControlConnection {
                         input: state.input,
                         unanswered: state.unanswered,
+                        unread_until: is_unread.then(|| clock::now().plus_seconds(UNREAD_S)),
                         requests: state.requests,
-                        ..ControlConnection::new(socket, 0)
+                        ..ControlConnection::new(stream, 0)
                     };
                     connections.push((client, connection));
                 }
@@ -243,16 +289,42 @@ impl ControlSocket {
 }
 
 impl ControlConnection {
-    fn new(socket: Socket, last_use: u64) -> Self {
+    fn new(stream: Stream, last_use: u64) -> Self {
         ControlConnection {
-            stream: Stream::new(socket),
+            stream,
             input: Vec::new(),
             requests: 0,
             unanswered: None,
+            unread_until: None,
             has_ended: false,
             is_gone: false,
             last_use,
         }
+    }
+
+    /// Sends what is unsent, at `now`, in use number `uses`. An operator that takes none of it for
+    /// too long is gone.
+    fn flush(&mut self, now: Time, uses: u64) {
+        let before = self.stream.unsent().len();
+        let flushed = self.stream.flush();
+        if self.stream.unsent().len() < before {
+            (self.unread_until, self.last_use) = (None, uses);
+        }
+        match flushed {
+            Flushed::All => {}
+            Flushed::Failed(_) => self.is_gone = true,
+            Flushed::Blocked => {
+                let until = *self.unread_until.get_or_insert(now.plus_seconds(UNREAD_S));
+                self.is_gone = until <= now;
+                if self.is_gone {
+                    limited!(warn, "an operator does not read the answers: closed its connection");
+                }
+            }
+        }
+    }
+
+    fn has_unsent(&self) -> bool {
+        !self.stream.unsent().is_empty()
     }
 
     /// Logs a request whose sender has gone: it is not executed.
@@ -321,7 +393,7 @@ impl ControlConnection {
     }
 
     fn is_done(&self) -> bool {
-        self.is_gone || self.has_ended && self.unanswered.is_none()
+        self.is_gone || self.has_ended && self.unanswered.is_none() && !self.has_unsent()
     }
 }
 

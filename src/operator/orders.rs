@@ -96,12 +96,14 @@ impl Operators {
 
     /// When the next turn should start: at once, or when something happens.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        (self.restarts_again || !self.ready.is_empty()).then(Time::default)
+        let has_orders = self.restarts_again || !self.ready.is_empty();
+        if has_orders { Some(Time::default()) } else { self.control.next_deadline() }
     }
 
     /// Returns this turn's orders. Signals come first: a hot restart must not lose an
     /// order to stop.
-    pub(crate) fn take_orders(&mut self) -> Vec<Order> {
+    pub(crate) fn take_orders(&mut self, now: Time) -> Vec<Order> {
+        self.control.close_unread(now);
         let ready = std::mem::take(&mut self.ready);
         let mut orders = Vec::new();
         if ready.contains(&Source::Signals) {

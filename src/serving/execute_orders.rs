@@ -30,7 +30,7 @@ enum Answer {
 impl Server {
     /// Executes the orders of this turn; returns why the daemon ends, if it does.
     pub(super) fn execute_orders(&mut self, now: Time) -> Option<Ended> {
-        for order in self.operator.take_orders() {
+        for order in self.operator.take_orders(now) {
             match order {
                 Order::Stop(why) => {
                     info!("{why}; {} connections are closed", self.clients.len());
@@ -48,8 +48,12 @@ impl Server {
         if self.restart.is_due(now) {
             self.finish_restart();
         }
-        let has_drained = self.listeners.has_drained(self.clients.len(), now);
-        has_drained.then(|| self.operator.answer_waiting("OK drained")).map(|()| Ended::Drained)
+        let is_unsent = self.operator.control.has_unsent();
+        if !self.listeners.has_drained(self.clients.len(), is_unsent, now) {
+            return None;
+        }
+        self.operator.answer_waiting("OK drained");
+        (!self.operator.control.has_unsent()).then_some(Ended::Drained)
     }
 
     fn serve_request(

@@ -275,6 +275,34 @@ fn answers_come_in_the_order_of_the_requests() {
     }
 }
 
+/// They are more than the kernel takes while the operator does something else, and meanwhile
+/// others are answered and there is a hot restart.
+#[test]
+fn an_operator_who_reads_late_loses_no_answer() {
+    let daemon = Daemon::start();
+    let long = "k".repeat(90);
+    let mut holders: Vec<_> = (0..50).map(|_| daemon.server.connect()).collect();
+    for (n, holder) in holders.iter_mut().enumerate() {
+        (0..4).for_each(|m| holder.exchange(&format!("ACQ4ME {long}{n}:{m} 1 1 0"), "LOCKED"));
+    }
+    let mut operator = daemon.operator();
+    operator.send("STATS JSON KEYS 200\n".repeat(20).as_bytes());
+    operator.send(b"RULE SET late late:* deny\nLOG\n");
+    operator.shut_writing();
+    let mut other = daemon.operator();
+    for _ in 0..100 {
+        assert_eq!(other.ask("LOG"), "OK log filter: info");
+    }
+    assert!(other.ask("RESTART").starts_with("OK restarted"));
+    for n in 0..20 {
+        let (json, blank) = (operator.line(), operator.line());
+        assert!(json.starts_with('{') && json.ends_with('}') && blank.is_empty(), "answer {n}");
+    }
+    assert_eq!(operator.line(), "OK rule late late:* deny");
+    assert_eq!(operator.line(), "OK log filter: info");
+    assert!(operator.has_ended());
+}
+
 #[test]
 fn requests_are_logged_with_their_sender() {
     let daemon = Daemon::start();

@@ -196,9 +196,14 @@ fn report_turns_max(play: &mut Play) -> usize {
 /// reports in time.
 pub(crate) fn check_http_clients(play: &mut Play) -> Result<(), Violation> {
     let report_turns_max = report_turns_max(play);
-    let Server { listeners, reporting, .. } = play.server.as_ref().expect("it runs");
+    let Server { listeners, reporting, operator, .. } = play.server.as_ref().expect("it runs");
     let is_operator = |peer| !play.connections.was_client(peer);
-    play.operators.check_waiting(report_turns_max, is_operator)?;
+    let connections = operator.control.states().into_iter().zip(operator.control.descriptors());
+    let blocked = connections.filter(|(state, _)| !state.unsent.is_empty());
+    let blocked =
+        blocked.map(|(state, fd)| (kernel(|k| k.peer_behind(fd)), state.unsent.len())).collect();
+    play.operators.check_unsent(&blocked)?;
+    play.operators.check_waiting(report_turns_max, &blocked, is_operator)?;
     let options = &play.server.as_ref().expect("it runs").options;
     let allow = if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
     let may_be_served = |peer: u32| {

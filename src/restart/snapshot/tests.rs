@@ -72,6 +72,7 @@ fn sample() -> Snapshot {
             fd: 5,
             input: b"HEL".to_vec(),
             unanswered: Some(b"RESTART".to_vec()),
+            unsent: b"OK dr".to_vec(),
             requests: 3,
         }],
         requester: Some(ControlClient { slot: 2, serial: 9 }),

@@ -9,6 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How long a request may be. A longer one is refused, with everything after it.
 pub(crate) const REQUESTS_BYTES_MAX: usize = 1 << 20;
 
+/// How long an operator may leave an answer unread.
+const UNREAD_NS: u64 = 10_000_000_000;
+
+/// How many operators can be connected.
+const OPERATORS_MAX: usize = 16;
+
 /// All operators, by peer.
 #[derive(Default)]
 pub(crate) struct OperatorSessions {
@@ -44,6 +50,13 @@ struct OperatorSession {
     /// waited for the next one.
     sent: usize,
     waited: usize,
+    /// When it had last read all that it was sent.
+    read_ns: u64,
+    /// How much of an answer the daemon had not sent after the last turn; since when that much.
+    unsent: Option<usize>,
+    unsent_ns: u64,
+    /// The daemon has closed its connection then.
+    was_cut: bool,
 }
 
 impl OperatorSessions {
@@ -75,7 +88,8 @@ impl OperatorSessions {
 
     /// The next image begins all reports anew.
     pub(crate) fn note_restart(&mut self) {
-        self.all.values_mut().for_each(|operator| operator.waited = 0);
+        let now_ns = kernel(|k| k.now_ns);
+        self.all.values_mut().for_each(|it| (it.waited, it.unsent_ns) = (0, now_ns));
     }
 
     /// Whether an operator that asked for a restart may not be there any more: the restart is
@@ -156,14 +170,43 @@ impl OperatorSessions {
         self.all.values().any(|operator| !operator.questions.is_empty())
     }
 
+    /// Invariant: An operator loses no answer unless it reads nothing for ten seconds, or another one
+    /// needs its place. One that never reads is disconnected. `blocked` has those to whom a part of
+    /// an answer is not sent after this turn, with its length.
+    pub(crate) fn check_unsent(&mut self, blocked: &BTreeMap<u32, usize>) -> Result<(), Violation> {
+        let now_ns = kernel(|k| k.now_ns);
+        let is_crowd = self.all.len() >= OPERATORS_MAX;
+        for (&peer, operator) in &mut self.all {
+            let is_late = now_ns - operator.read_ns >= UNREAD_NS;
+            if operator.unsent.is_some() && !is_connected(peer) {
+                operator.was_cut = true;
+                if !is_late && !is_crowd && !operator.is_gone && !was_reset(peer) {
+                    return Err(format!("operator {peer} reads, but is disconnected"));
+                }
+            }
+            let unsent = blocked.get(&peer).copied();
+            if std::mem::replace(&mut operator.unsent, unsent) != unsent {
+                operator.unsent_ns = now_ns;
+            }
+            if unsent.is_some() && now_ns - operator.unsent_ns > UNREAD_NS {
+                return Err(format!("operator {peer} does not read, but keeps its place"));
+            }
+            if is_connected(peer) && kernel(|k| k.unread_by(peer)).is_empty() {
+                operator.read_ns = now_ns;
+            }
+        }
+        Ok(())
+    }
+
     /// Invariant: After each turn, no operator waits for a report behind a crowd of clients.
     pub(crate) fn check_waiting(
         &mut self,
         report_turns_max: usize,
+        blocked: &BTreeMap<u32, usize>,
         is_operator: impl Fn(u32) -> bool,
     ) -> Result<(), Violation> {
         for (&peer, operator) in &mut self.all {
-            let is_served = is_connected(peer) && is_operator(peer);
+            let is_served = is_connected(peer) && is_operator(peer) && !blocked.contains_key(&peer);
             let unsent = if is_served { operator.unsent(peer) } else { 0 };
             // Not how many are unsent: the next request may arrive in the turn of an answer.
             let sent = operator.reports.saturating_sub(unsent);
@@ -205,7 +248,7 @@ impl OperatorSessions {
         let confirmed: usize = self.all.values().map(OperatorSession::restarts_confirmed).sum();
         let may_miss = |(peer, operator): (&u32, &OperatorSession)| {
             let asked = operator.asked.iter().filter(|line| line.starts_with("RESTART")).count();
-            let has_lost_place = was_reset(*peer) || operator.was_displaced();
+            let has_lost_place = was_reset(*peer) || operator.was_displaced() || operator.was_cut;
             if has_lost_place { asked.saturating_sub(operator.restarts_confirmed()) } else { 0 }
         };
         let confirmed_max = confirmed + self.all.iter().map(may_miss).sum::<usize>();
@@ -216,7 +259,7 @@ impl OperatorSessions {
             if kernel(|k| k.is_open(*peer) && k.visible(*peer).1) {
                 return Err(format!("operator {peer} has left, but keeps its place"));
             }
-            let was_reset = was_reset(*peer);
+            let was_reset = was_reset(*peer) || operator.was_cut;
             let was_displaced = operator.was_displaced();
             let may_miss = operator.is_gone || was_displaced || was_reset;
             let output = operator.whole_output(was_reset);

@@ -368,13 +368,15 @@ impl Orders {
     }
 
     /// Invariant: The daemon ends in the turn in which it receives SIGTERM or SIGINT, or in which
-    /// the last client of a drain leaves, clients that wait to be accepted included.
+    /// the last client of a drain leaves, clients that wait to be accepted included; then, once the
+    /// operators have their answers.
     pub(crate) fn check_still_running(&self, server: &Server) -> Result<(), Violation> {
         if self.stops {
             return Err("it was ordered to stop, but still runs".to_owned());
         }
-        let Server { listeners, clients, .. } = server;
-        let is_closing = listeners.all.iter().any(|listener| listener.stage != ListenerStage::Open);
+        let Server { listeners, clients, operator, .. } = server;
+        let is_closing = listeners.all.iter().any(|listener| listener.stage != ListenerStage::Open)
+            || operator.control.has_unsent();
         if listeners.is_draining() && clients.len() == 0 && !is_closing {
             return Err("the last client of a drain has left, but it still runs".to_owned());
         }

@@ -5,6 +5,7 @@ use super::steps::{CONTROL, OTHER_CONTROL, RULES, Say, Script, Step};
 use super::vocabulary::{
     ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS,
 };
+use crate::simulation::driver::play::OPERATORS;
 use crate::simulation::kernel::draws::Choices;
 use crate::simulation::operator::expected_rules::RULES_TEXTS;
 use crate::simulation::random::Random;
@@ -258,6 +259,10 @@ impl ScriptProfile {
             6 => Step::OperatorEnds { place: self.operator_place(random) },
             7 if random.next() % 2 == 0 => {
                 Step::OperatorLeaves { place: self.operator_place(random) }
+            }
+            8 if random.next() % 2 == 0 => {
+                let place = OPERATORS as u8 + self.operator_place(random);
+                Step::Read { place, max: random.one_of(&[1, 200, 1_500, 100_000]) }
             }
             _ => Step::TrialEnds,
         }
