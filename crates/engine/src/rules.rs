@@ -113,9 +113,10 @@ pub(super) fn verdict(request: &Acquire, queue: QueueLen) -> Verdict {
 }
 
 impl RuleInForce {
-    /// Whether a changed rule continues it. Rules without a name do not change.
+    /// Whether a rule with other settings continues it. Rules without a name do not change.
     fn continues_as(&self, rule: &Rule) -> bool {
-        if rule.has_name() { self.rule.name == rule.name } else { self.rule == *rule }
+        let is_same = self.rule.name == rule.name && self.rule.pattern == rule.pattern;
+        is_same && (rule.has_name() || self.rule == *rule)
     }
 }
 
@@ -141,7 +142,7 @@ impl Rules {
         }
     }
 
-    /// Keeps what was counted for rules and groups of the same name.
+    /// Keeps what was counted for rules of the same name and pattern, and groups of the same name.
     pub(super) fn continue_counts(&mut self, old: &Rules) {
         for rule in &mut self.in_force {
             let same = old.in_force.iter().find(|old| old.continues_as(&rule.rule));

@@ -91,6 +91,13 @@ impl ModelRule {
             .collect();
         ModelRule { text: text.to_owned(), name, pattern, settings, changed: 0 }
     }
+
+    /// Whether it continues `old`. Rules without a name do not change.
+    fn continues(&self, old: &ModelRule) -> bool {
+        old.name == self.name
+            && old.pattern == self.pattern
+            && (self.name != "-" || old.text == self.text)
+    }
 }
 
 /// Whether `key` matches a pattern without escaped bytes.
@@ -172,8 +179,8 @@ impl Model {
         }
     }
 
-    /// Replaces the rules and the groups. Those of the same name keep their counts. Locks already
-    /// held are also limited, from the time when they were given. Waiters get the free slots that
+    /// Replaces the rules and the groups. Rules of the same name and pattern, and groups of the same
+    /// name, keep their counts. Locks already held are also limited, from the time when they were given. Waiters get the free slots that
     /// are enough for them.
     pub(crate) fn set_rules(&mut self, rules: &[String], groups: &[String], now: Time) {
         let is_same = self.rules.iter().map(|rule| &rule.text).eq(rules)
@@ -185,21 +192,22 @@ impl Model {
         let old = std::mem::take(&mut self.rules);
         for text in rules {
             let mut rule = ModelRule::read(text);
-            let is_same = |old: &&ModelRule| {
-                old.name == rule.name && (rule.name != "-" || old.text == rule.text)
-            };
+            let is_same = |old: &&ModelRule| rule.continues(old);
             rule.changed = old.iter().find(is_same).map_or(0, |old| old.changed);
             self.rules.push(rule);
+        }
+        let is_continued = |name: &String| {
+            let old = old.iter().find(|old| old.name == *name);
+            old.is_some_and(|old| self.rules.iter().any(|rule| rule.continues(old)))
+        };
+        for lock in &mut self.locks {
+            lock.shortened = lock.shortened.take().filter(is_continued);
         }
         let old = std::mem::take(&mut self.groups);
         for name in std::iter::once("other").chain(groups.iter().map(String::as_str)) {
             let counts = old.iter().find(|(of_old, _)| of_old == name);
             let counts = counts.map_or(ModelGroup::default(), |(_, counts)| *counts);
             self.groups.push((name.to_owned(), counts));
-        }
-        let is_in_force = |name: &String| self.rules.iter().any(|rule| rule.name == *name);
-        for lock in &mut self.locks {
-            lock.shortened = lock.shortened.take().filter(is_in_force);
         }
         self.restart_timers(&max_holds, now);
         self.fill(now);
