@@ -38,8 +38,8 @@ impl Engine {
         answer
     }
 
-    /// Room that a release on another key has made goes to the oldest waiters before it goes to
-    /// a newcomer.
+    /// Room that a release on another key has made goes to the first waiter of each kind, as long
+    /// as it is enough for it, before it goes to a newcomer.
     fn fill_from_the_front(&mut self, pool: PoolId, now: Time) {
         for &phase in HEIRS {
             let first = |engine: &Self| engine.pools.get(pool).queue(phase).first(&engine.locks);
