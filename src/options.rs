@@ -84,7 +84,7 @@ pub struct Options {
     /// Decide by the rules in this file instead of the numbers of clients. A hot restart
     /// reads it again. [default: no rules]
     #[arg(long, value_name = "FILE",
-          value_parser = clap::builder::NonEmptyStringValueParser::new(),
+          value_parser = parse_path,
           help_heading = group::LIMITS)]
     pub rules: Option<String>,
 
@@ -132,7 +132,7 @@ pub struct Options {
     /// Also take orders from operators on a Unix socket at this path; HELP lists them.
     /// "none" is no socket. [default: none]
     #[arg(long, value_name = "PATH",
-          value_parser = clap::builder::NonEmptyStringValueParser::new(),
+          value_parser = parse_path,
           help_heading = group::OPERATION)]
     pub control: Option<String>,
 
@@ -178,7 +178,7 @@ pub struct Options {
 
     /// Words that are not options. The C daemon ignores them, so an old
     /// /etc/default/poolcounter with such words must not prevent the start.
-    #[arg(hide = true)]
+    #[arg(hide = true, value_name = "WORD", value_parser = refuse_dash)]
     pub ignored: Vec<String>,
 }
 
@@ -222,6 +222,23 @@ fn has_several(rule: &Rule) -> bool {
     };
     // What follows the last separator has lost its seconds.
     pattern.rsplit([',', ';']).skip(1).any(is_rule)
+}
+
+/// Refuses a word that begins with a dash that a word processor or a wiki has put in place of a
+/// hyphen: U+2010 to U+2015, or the minus sign. It was meant as an option.
+fn refuse_dash(word: &str) -> Result<String, String> {
+    let is_dash = |c: char| matches!(c, '\u{2010}'..='\u{2015}' | '\u{2212}');
+    let Some(dash) = word.chars().next().filter(|&c| is_dash(c)) else {
+        return Ok(word.to_owned());
+    };
+    let name = word.trim_start_matches(|c| c == '-' || is_dash(c));
+    let hyphens = if name.chars().nth(1).is_some_and(char::is_alphabetic) { "--" } else { "-" };
+    Err(format!("it begins with the dash {dash} instead of a hyphen: type {hyphens}{name}"))
+}
+
+/// Parses a path. A file whose name begins with a dash is `./—name`.
+fn parse_path(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("an empty path".to_owned()) } else { refuse_dash(text) }
 }
 
 fn parse_port(text: &str) -> Result<u16, String> {

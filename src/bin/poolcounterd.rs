@@ -95,6 +95,9 @@ fn reload(options: &Options) -> Result<String, String> {
 
 /// The path of the control socket, and what to send to it.
 fn order_of_reload(options: &Options) -> Result<(String, String), String> {
+    if let Some(word) = options.ignored.first() {
+        return Err(format!("{word:?} is not an option"));
+    }
     let ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let control = absolute(options.control.as_deref().unwrap_or(connect::DEFAULT_PATH))?;

@@ -227,12 +227,9 @@ fn a_restart_closes_the_control_socket_only_if_told_to() {
         "ERROR refused: without --control, the socket {path} would close: \
          add --control={path}, or --control=none to close it"
     );
-    for arguments in [
-        r#"["-l","127.0.0.1","-p","0","--slow","5"]"#,
-        r#"["-p","0","--","--control","/run/control.sock"]"#,
-        r#"["-p","0","--control-group","0"]"#,
-        "[]",
-    ] {
+    for arguments in
+        [r#"["-l","127.0.0.1","-p","0","--slow","5"]"#, r#"["-p","0","--control-group","0"]"#, "[]"]
+    {
         assert_eq!(daemon.ask(&format!("RESTART {arguments}")), why, "{arguments}");
     }
     daemon.server.connect().settle();

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::restart::Place;
+use crate::support::restart::{Place, restart};
 use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{Client, Finished, Server, daemon_command, finish};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
@@ -235,8 +235,45 @@ fn what_no_retry_mends_is_a_wrong_option() {
 /// The reference ignores them too, and a unit's ARGS may contain one.
 #[test]
 fn words_that_are_not_options_are_ignored() {
-    let server = Server::start_with(&["word", "-"]);
+    // A dash within a word is part of it.
+    let server = Server::start_with(&["word", "-", "a—b"]);
     server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+    restart(&server);
+    server.connect().exchange("ACQ4ME k2 1 1 0", "LOCKED");
+}
+
+/// Copied from a wiki or a chat: without the option, everybody would be admitted.
+#[test]
+fn a_word_that_begins_with_a_typographic_dash_is_refused() {
+    let served = ["-l", "127.0.0.1", "-p", "0"];
+    let dashes = "\u{2010}\u{2011}\u{2012}\u{2013}\u{2014}\u{2015}\u{2212}";
+    let words = dashes.chars().map(|dash| (format!("{dash}allow"), "type --allow"));
+    let others = [
+        ("——allow=::1", "type --allow=::1"),
+        ("–-allow", "type --allow"),
+        ("–p", "type -p"),
+        ("−p7531", "type -p7531"),
+        ("—", "type -"),
+    ];
+    let others = others.map(|(word, right)| (word.to_owned(), right));
+    for (word, right) in words.chain(others) {
+        let first = [&[&*word, "10.0.0.0/8"], &served[..]].concat();
+        let last = [&served[..], &[&word]].concat();
+        let behind = [&served[..], &["--", &word]].concat();
+        let value = [&served[..], &["--control", &word, "10.0.0.0/8"]].concat();
+        let reload = [&["--reload"], &served[..], &[&word]].concat();
+        for arguments in [first, last, behind, value, reload] {
+            let refused = run(&arguments);
+            assert_eq!(refused.code, Some(WRONG_OPTIONS), "{arguments:?}");
+            let line = refused.stderr.lines().next().unwrap_or_default();
+            assert!(line.contains(&word) && line.contains(right), "{arguments:?}: {line}");
+        }
+    }
+    // Others stand where no word is ignored.
+    for arguments in [["-–allow", "::1"], ["--allow", "—10.0.0.0/8"], ["-l", "—"]] {
+        let refused = run(&arguments);
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{arguments:?}: {}", refused.stderr);
+    }
 }
 
 #[test]

@@ -427,8 +427,7 @@ fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
     assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info");
 }
 
-/// A relative path is relative to the operator's directory, for the daemon too. A word that is
-/// not an option replaces none.
+/// A relative path is relative to the operator's directory, for the daemon too.
 #[test]
 fn a_reload_by_relative_paths_serves_and_keeps_what_they_name() {
     let daemon = Daemon::start();
@@ -437,7 +436,7 @@ fn a_reload_by_relative_paths_serves_and_keeps_what_they_name() {
     fs::write(operators.join("rules"), "bots bot:* deny\n").expect("a file of rules");
     let reload = ["--reload", "--control", "../control.sock"];
     let options = ["-p", "0", "--rules", "rules", "--listen-unix", "pool.sock"];
-    for options in [[&reload, &options[..]].concat(), [&reload, &["word"][..]].concat()] {
+    for options in [[&reload, &options[..]].concat(), reload.to_vec()] {
         let done = finish(daemon_command(&options).current_dir(&operators));
         assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{options:?}");
         UnixStream::connect(operators.join("pool.sock")).expect("the socket for clients");
@@ -542,6 +541,34 @@ fn an_option_unknown_to_the_new_binary_is_refused() {
     let refused = daemon.reload(&["--no-such-option"]);
     assert_eq!(refused.code, Some(WRONG_OPTIONS));
     daemon.expect_no_restart();
+}
+
+/// The daemon keeps those that it was started with, but takes no new ones: an option was meant.
+#[test]
+fn a_word_that_is_not_an_option_is_refused_by_a_restart() {
+    let daemon = Daemon::start_with(&["kept", "--allow", "127.0.0.0/8"]);
+    let (path, port) = (daemon.path(), daemon.port());
+    for (words, why) in [
+        (&["allow", "127.0.0.0/8"][..], "\"allow\" is not an option"),
+        (&["127.0.0.0/8"], "\"127.0.0.0/8\" is not an option"),
+        (&["-"], "\"-\" is not an option"),
+        (&["—allow", "127.0.0.0/8"], "type --allow"),
+        (&["--", "--allow=::1"], "\"--allow=::1\" is not an option"),
+        (&["--", "—allow"], "type --allow"),
+    ] {
+        let options = [&["-l", "127.0.0.1", "-p", &port, "--control", &path], words].concat();
+        let answer = daemon.operator().ask(&format!("RESTART {}", serde_json::json!(options)));
+        assert!(answer.starts_with("ERROR refused: ") && answer.contains(why), "{answer}");
+        for options in [&options[2..], words] {
+            let refused = daemon.reload(options);
+            assert_eq!(refused.code, Some(1), "{options:?}: {}", refused.stdout);
+            assert!(refused.stderr.contains(why), "{options:?}: {}", refused.stderr);
+        }
+    }
+    daemon.expect_no_restart();
+    assert!(daemon.operator().ask("RESTART").starts_with("OK restarted"));
+    assert_eq!(daemon.reload(&[]).code, Some(0));
+    assert_eq!(daemon.server.log.count("ignored: \"kept\""), 3);
 }
 
 /// A new image that does not serve would lose every lock.

@@ -162,7 +162,8 @@ impl Orders {
     /// Follows the orders up to an exec(2) with these arguments.
     ///
     /// Invariant: A hot restart happens only if it was asked for, with the arguments that were
-    /// asked for, and accepts nothing that a cold start refuses.
+    /// asked for, and accepts nothing that a cold start refuses, nor a list with words that are no
+    /// options.
     ///
     /// # Errors
     /// If nobody has asked for that.
@@ -185,6 +186,7 @@ impl Orders {
             None => before == now,
             Some(arguments) => {
                 now[1..].iter().eq(arguments.iter().map(|a| a.as_ref() as &std::ffi::OsStr))
+                    && !has_other_words(now)
             }
         };
         if !trial.requests.iter().any(|request| is_asked(&request)) {
@@ -498,7 +500,9 @@ impl ExpectedTrial {
                 let words =
                     std::iter::once("poolcounterd".into()).chain(new.iter().map(Into::into));
                 let words: Vec<OsString> = words.collect();
-                !can_be_served(&words, self.rules_read) || changes_purpose(&server.options, &words)
+                !can_be_served(&words, self.rules_read)
+                    || changes_purpose(&server.options, &words)
+                    || has_other_words(&words)
             }
             None => !can_be_served(&ours, self.rules_read),
         };
@@ -537,6 +541,11 @@ fn order_of_line(line: &str) -> Option<OperatorOrder> {
         ("RULE", line) => expected_rules::parse(line).map(OperatorOrder::Rule),
         _ => None,
     }
+}
+
+/// Whether a valid command line has words that are not options: an order must not bring them.
+fn has_other_words(words: &[OsString]) -> bool {
+    Options::try_parse_from(words).is_ok_and(|options| !options.ignored.is_empty())
 }
 
 /// Whether a daemon can be started with this command line and these rules.

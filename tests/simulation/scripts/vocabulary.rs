@@ -53,6 +53,8 @@ pub(super) const REQUESTS: &[&str] = &[
     "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/./control.sock\"]",
     "RESTART [\"--control\",\"/run/control.sock\",\"--control-group\",\"nobody\"]",
     "RESTART [\"--nonsense\"]",
+    "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"allow\"]",
+    "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"—allow\",\"10.9.0.0/16\"]",
     "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\",\"--keepalive\",\"0\"]",
     "RESTART [\"-l\",\"0.0.0.0\",\"--control\",\"/run/control.sock\",\"--keepalive\",\"1\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"-p\",\"7532\",\"--control\",\"/run/control.sock\"]",
