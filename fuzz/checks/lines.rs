@@ -53,8 +53,8 @@ fn cut<'a>(mut stream: &'a [u8], cuts: &[u8]) -> Vec<&'a [u8]> {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
-    /// `None` for a line that is too long.
-    lines: Vec<Option<Vec<u8>>>,
+    /// Of a line that is too long, the beginning.
+    lines: Vec<Result<Vec<u8>, Vec<u8>>>,
     unfinished: Vec<u8>,
 }
 
@@ -72,8 +72,8 @@ fn read(pieces: &[&[u8]]) -> Found {
         let mut input = *piece;
         while let Some(line) = lines.next_line(&mut input) {
             found.push(match line {
-                Line::Complete(bytes) => Some(bytes.to_vec()),
-                Line::TooLong => None,
+                Line::Complete(bytes) => Ok(bytes.to_vec()),
+                Line::TooLong(start) => Err(start.to_vec()),
             });
         }
         assert!(input.is_empty(), "input was left over");
@@ -86,14 +86,16 @@ fn split(stream: &[u8]) -> Found {
     let mut lines: Vec<&[u8]> = stream.split(|&byte| byte == b'\n').collect();
     let unfinished = lines.pop().expect("a split has a part");
     let with_line_feed_max = LINE_BYTES_MAX - 1;
-    let mut lines: Vec<Option<Vec<u8>>> = lines
-        .into_iter()
-        .map(|line| (line.len() <= with_line_feed_max).then_some(line))
-        .map(|line| line.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()))
-        .collect();
+    let read = |line: &[u8]| {
+        if line.len() > with_line_feed_max {
+            return Err(line[..5].to_vec());
+        }
+        Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
+    };
+    let mut lines: Vec<_> = lines.into_iter().map(read).collect();
     // Reported as soon as it is known.
     if unfinished.len() > with_line_feed_max {
-        lines.push(None);
+        lines.push(read(unfinished));
         return Found { lines, unfinished: Vec::new() };
     }
     Found { lines, unfinished: unfinished.to_vec() }
@@ -114,7 +116,11 @@ fn plainly(line: &[u8]) -> Command<'_> {
         (b"ACQ4ANY", Some(rest)) => Command::Acquire(plain_acquire(Mode::ForAnyone, rest)),
         (b"STATS", Some(rest)) => Command::Stats(plain_query(rest)),
         _ if line.get(..7) == Some(b"RELEASE") => Command::Release,
-        _ => Command::Unknown,
+        _ => {
+            let line = line.to_ascii_lowercase();
+            let is_http = line.starts_with(b"post ") || line.starts_with(b"host:");
+            if is_http { Command::Http } else { Command::Unknown }
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | stage | list | what moves it on |
 //! |---|---|---|
-//! | `Open` | | its input ends: `Finishing`; it is lost, freed or reads too little: `Closing` |
+//! | `Open` | | its input ends, or is HTTP: `Finishing`; it is lost, freed or reads too little: `Closing` |
 //! | `Finishing` | | its answers are sent, or it is lost or freed: `Closing` |
 //! | `Closing` | `closing` | the end of the turn frees its slot |
 //!

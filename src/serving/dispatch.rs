@@ -14,7 +14,7 @@ use engine::counts::measures::CommandKind;
 use engine::{ClientId, Time};
 use log::debug;
 use protocol::lines::Line;
-use protocol::{Command, Query, Reply};
+use protocol::{Command, Query, Reply, is_of_http};
 use reports::{Peers, StatsAnswer, stats};
 use std::borrow::Cow;
 
@@ -118,7 +118,11 @@ impl Dispatch<'_> {
         let has_failed_output = connection.has_failed_output();
         let mut answer_bytes = ANSWER_BYTES;
         let reply = match connection.lines.next_line(input)? {
-            Line::TooLong => Some((CommandKind::Other, Reply::LineTooLong)),
+            Line::TooLong(start) if is_of_http(&start) => {
+                self.refuse_http(client);
+                return None;
+            }
+            Line::TooLong(_) => Some((CommandKind::Other, Reply::LineTooLong)),
             Line::Complete(line) => {
                 debug!("#{} > {}", client.serial, line.escape_ascii());
                 match Command::parse(line) {
@@ -144,6 +148,10 @@ impl Dispatch<'_> {
                         }
                         StatsAnswer::Unknown => Some((CommandKind::Stats, Reply::WrongStat)),
                     },
+                    Command::Http => {
+                        self.refuse_http(client);
+                        return None;
+                    }
                     Command::Unknown => Some((CommandKind::Other, Reply::BadCommand)),
                 }
             }
@@ -154,6 +162,19 @@ impl Dispatch<'_> {
         }
         self.deliver_answers();
         Some(before.len() - input.len() + answer_bytes)
+    }
+
+    /// A forged request, or a page in somebody's browser, has reached the port, and may have
+    /// written commands into its body: nothing more of the client is handled.
+    fn refuse_http(&mut self, client: ClientId) {
+        if let Some(connection) = self.clients.open_mut(client) {
+            let peer = connection.peer();
+            limited!(warn, "{peer} speaks HTTP on the clients' port: closed its connection");
+            self.engine.counters.freed_connections += 1;
+            self.engine.disconnect(client, self.now);
+            self.deliver_answers();
+            self.clients.close_after_output(client);
+        }
     }
 
     /// Asks for a report. The line and what follows it are held until the report is made:

@@ -112,3 +112,38 @@ fn refuses_to_start_at(path: &std::path::Path) {
     assert_eq!(finished.code, Some(NO_ADDRESS));
     assert!(finished.stderr.contains(path), "{}", finished.stderr);
 }
+
+/// Somebody's browser sends it for a web page, or a server for a forged address. It comes in any
+/// segments.
+#[test]
+fn no_request_of_http_takes_a_lock() {
+    let server = Server::start();
+    let long = "x".repeat(5_000);
+    let heads = [
+        "POST / HTTP/1.1\r\nAccept: */*\r\n\r\n".to_owned(),
+        "PUT /k HTTP/1.1\r\nHost: 127.0.0.1:7531\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nAccept: */*\r\nhost: a\r\n\r\n".to_owned(),
+        format!("OPTIONS / HTTP/1.1\r\nX-Long: {long}\r\nHost: a\r\n\r\n"),
+        format!("POST /{long} HTTP/1.0\r\n\r\n"),
+        format!("PATCH / HTTP/1.1\r\nHost: {long}\r\n\r\n"),
+    ];
+    for head in &heads {
+        for segment_bytes in [10_000, 1_000, 7] {
+            let mut client = server.connect();
+            let address = client.stream().local_addr().expect("an address");
+            client.exchange("ACQ4ME before 1 1 0", "LOCKED");
+            let request = format!("STATS processing_workers\n{head}ACQ4ME body 1 1 0\n");
+            let mut stream = client.stream();
+            // The daemon may close it before all is sent.
+            let mut segments = request.as_bytes().chunks(segment_bytes);
+            while segments.next().is_some_and(|segment| stream.write_all(segment).is_ok()) {}
+            client.expect("processing_workers: 1");
+            client.read_to_end();
+            assert_eq!(server.counter("processing_workers"), 0, "{address}: {head}");
+        }
+    }
+    let closed = (heads.len() * 3) as u64;
+    assert_eq!(server.counter("freed_connections"), closed);
+    server.log.wait_for("speaks HTTP on the clients' port: closed its connection");
+    assert!((server.log.count("speaks HTTP") as u64) < closed);
+}

@@ -212,7 +212,7 @@ impl Conversation {
             };
             let line = match line {
                 Line::Complete(line) => line,
-                Line::TooLong => return Err(UnexpectedAnswer("a very long line".to_owned())),
+                Line::TooLong(_) => return Err(UnexpectedAnswer("a very long line".to_owned())),
             };
             let pending = self.pending.take().filter(|_| may_come);
             let step = pending.and_then(|pending| step(pending, Reply::parse(line)?));

@@ -26,6 +26,7 @@ pub use query::{List, Query, ROWS, ScanQuery, Span, Subject};
 pub use reply::Reply;
 pub use rules_text::rules_text;
 
+use lines::LINE_START_BYTES;
 use memchr::memchr;
 use numbers::{next_number, saturating_u32};
 
@@ -71,6 +72,9 @@ pub enum Command<'a> {
     Release,
     /// `STATS` and what it asks for.
     Stats(Query),
+    /// A line of a request of HTTP, as [`is_of_http`] knows it: whoever sends it does not mean this
+    /// server, and what follows may be chosen by somebody else.
+    Http,
     /// Anything else.
     Unknown,
 }
@@ -87,10 +91,19 @@ impl<'a> Command<'a> {
             Command::Release
         } else if let Some(words) = line.strip_prefix(b"STATS ") {
             Command::Stats(Query::parse(words))
+        } else if is_of_http(line) {
+            Command::Http
         } else {
             Command::Unknown
         }
     }
+}
+
+/// Whether a line begins with `POST ` or `Host:`, in upper or lower case: names of headers have
+/// either (RFC 9110, 5.1). Each request of HTTP/1.1 has a `Host` (RFC 9112, 3.2).
+pub fn is_of_http(line: &[u8]) -> bool {
+    let start = line.get(..LINE_START_BYTES).unwrap_or_default();
+    [b"POST ", b"Host:"].iter().any(|it| start.eq_ignore_ascii_case(&it[..]))
 }
 
 /// Fields are separated by runs of spaces; those after the fourth are ignored.
@@ -180,6 +193,19 @@ mod tests {
         }
         for line in ["RELEASE", "RELEASED", "RELEASE foo"] {
             assert_eq!(Command::parse(line.as_bytes()), Command::Release, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn lines_of_http_are_known_by_their_beginning() {
+        for line in
+            ["POST / HTTP/1.1", "post /", "POST ", "Host: a", "host:a", "HOST:", "Host:\u{e9}"]
+        {
+            assert_eq!(Command::parse(line.as_bytes()), Command::Http, "{line:?}");
+        }
+        for line in ["POST", "POSTS /", " POST /", "Host", "Host : a", "Hosts: a", "GET / HTTP/1.1"]
+        {
+            assert_eq!(Command::parse(line.as_bytes()), Command::Unknown, "{line:?}");
         }
     }
 }

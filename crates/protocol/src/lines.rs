@@ -10,14 +10,17 @@ use memchr::{memchr, memrchr};
 /// under 300 bytes; the reference reads up to 1024.)
 pub const LINE_BYTES_MAX: usize = 4096;
 
+/// How much is told of a line that is too long: enough for [`is_of_http`](super::is_of_http).
+pub const LINE_START_BYTES: usize = 5;
+
 /// What the stream contains next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// A line, without its `\n` and without one `\r` right before it.
     Complete(&'a [u8]),
-    /// A line is longer than [`LINE_BYTES_MAX`]. Reported once, as soon as it is
+    /// A line is longer than [`LINE_BYTES_MAX`]; its first bytes. Reported once, as soon as it is
     /// known; the rest up to the line feed is skipped.
-    TooLong,
+    TooLong([u8; LINE_START_BYTES]),
 }
 
 /// One connection's unfinished input. Owns memory only while there is any.
@@ -55,8 +58,9 @@ impl Lines {
         let (line, rest) = input.split_at(end + 1);
         *input = rest;
         if self.unfinished().len() + line.len() > LINE_BYTES_MAX {
+            let start = self.start_of_line(line);
             self.kept = None;
-            return Some(Line::TooLong);
+            return Some(Line::TooLong(start));
         }
         if let Some(Kept::StartOfLine(bytes)) = self.kept.as_deref_mut() {
             bytes.extend_from_slice(line);
@@ -168,13 +172,24 @@ impl Lines {
         true
     }
 
+    /// The first bytes of a line that `more` continues.
+    fn start_of_line(&self, more: &[u8]) -> [u8; LINE_START_BYTES] {
+        let mut start = [0; LINE_START_BYTES];
+        start
+            .iter_mut()
+            .zip(self.unfinished().iter().chain(more))
+            .for_each(|(to, from)| *to = *from);
+        start
+    }
+
     /// Keeps all of `input`, which has no line feed, for the next call.
     fn keep(&mut self, input: &mut &[u8]) -> Option<Line<'static>> {
         let bytes = core::mem::take(input);
         // A line of exactly the limit still needs room for its line feed.
         if self.unfinished().len() + bytes.len() >= LINE_BYTES_MAX {
+            let start = self.start_of_line(bytes);
             self.kept = Some(Box::new(Kept::RestOfLongLine));
-            return Some(Line::TooLong);
+            return Some(Line::TooLong(start));
         }
         match self.kept.as_deref_mut() {
             Some(Kept::StartOfLine(start)) => {
@@ -212,7 +227,7 @@ mod tests {
             while let Some(line) = lines.next_line(&mut input) {
                 found.push(match line {
                     Line::Complete(bytes) => Some(bytes.to_vec()),
-                    Line::TooLong => None,
+                    Line::TooLong(_) => None,
                 });
             }
             start = end;
@@ -244,6 +259,22 @@ mod tests {
         for cuts in [vec![], vec![1], vec![LINE_BYTES_MAX - 1], vec![LINE_BYTES_MAX]] {
             assert_eq!(lines_of(&fits, &cuts), [Some(vec![b'x'; LINE_BYTES_MAX - 1])]);
             assert_eq!(lines_of(&long, &cuts), [None, text("next")]);
+        }
+    }
+
+    #[test]
+    fn the_start_of_a_line_that_is_too_long_is_told() {
+        let stream = [&b"POST /"[..], &[b'x'; LINE_BYTES_MAX], b"\n"].concat();
+        for cut in [0, 1, 4, 5, 6, LINE_BYTES_MAX - 1, LINE_BYTES_MAX, stream.len()] {
+            let mut lines = Lines::default();
+            let mut starts = Vec::new();
+            for mut piece in [&stream[..cut], &stream[cut..]] {
+                while let Some(line) = lines.next_line(&mut piece) {
+                    assert_eq!(line, Line::TooLong(*b"POST "), "{cut}");
+                    starts.push(cut);
+                }
+            }
+            assert_eq!(starts, [cut]);
         }
     }
 

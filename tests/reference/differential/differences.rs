@@ -11,6 +11,7 @@
 //! | numbers wrap at 32 bits | [`numbers_do_not_wrap`] |
 //! | `ERROR WRONG_STAT` has no line end | [`wrong_stat_is_a_line`] |
 //! | drops 1024 bytes of a long line, runs its tail as a command | [`the_tail_of_a_long_line_is_no_command`] |
+//! | runs commands in the body of an HTTP request | [`the_body_of_an_http_request_is_no_command`] |
 //! | a NUL ends the line | [`a_nul_is_a_byte_of_its_line`] |
 //! | listen backlog of 20 | [`the_backlog_is_deep`] |
 //! | spins when out of descriptors, each turn a `connect_errors` | [`out_of_descriptors_is_one_error`] |
@@ -184,6 +185,23 @@ fn the_tail_of_a_long_line_is_no_command() {
     let Some((reference, ours)) = answers else { return };
     assert_eq!(reference, "RELEASED");
     assert_eq!(ours, "ERROR LINE_TOO_LONG a line has at most 4096 bytes");
+}
+
+#[test]
+fn the_body_of_an_http_request_is_no_command() {
+    let answers = both(|server| {
+        let mut client = server.connect();
+        // The reference takes a segment for a line.
+        for line in ["POST / HTTP/1.1\r\n", "Host: a\r\n", "ACQ4ME k 1 1 0\n"] {
+            client.send_bytes(line.as_bytes());
+            if received(server, &mut client).is_empty() {
+                break;
+            }
+        }
+        server.counter("processing_workers")
+    });
+    let Some((reference, ours)) = answers else { return };
+    assert_eq!((reference, ours), (1, 0));
 }
 
 #[test]

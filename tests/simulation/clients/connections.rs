@@ -2,6 +2,7 @@
 //! kernel saw of them, and the options.
 
 use crate::Options;
+use crate::simulation::clients::oracle::GonePeer;
 use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::sockets::LocalAddress;
 use crate::simulation::kernel::{KernelEvent, kernel};
@@ -35,9 +36,7 @@ pub(crate) struct ConnectionEvents<'a> {
     pub(crate) seen: &'a [KernelEvent],
     /// Peers that are served now, and were not before.
     pub(crate) new_clients: &'a [u32],
-    /// The clients that have left, by the calls of the engine, and how many bytes they have not
-    /// read.
-    pub(crate) gone: &'a [(u32, usize)],
+    pub(crate) gone: &'a [GonePeer],
     /// Peers that `FREE` or `--max-hold` has disconnected.
     pub(crate) freed: &'a [u32],
 }
@@ -171,7 +170,7 @@ impl Connections {
         for &peer in events.freed {
             counters.freed_connections += u64::from(self.gone.insert(peer));
         }
-        for &(peer, unread_bytes) in events.gone {
+        for &GonePeer { peer, unread_bytes, speaks_http } in events.gone {
             if !self.gone.insert(peer) {
                 continue;
             }
@@ -185,7 +184,8 @@ impl Connections {
             );
             let has_failed = failed.contains(&peer);
             let may_be_closed = unread_bytes >= OUTPUT_BYTES_MAX;
-            self.is_ambiguous |= (has_ended || is_lost) && (has_failed || may_be_closed);
+            self.is_ambiguous |= (has_ended || is_lost) && (has_failed || may_be_closed)
+                || speaks_http && (has_ended || is_lost || has_failed || may_be_closed);
             if has_ended {
                 counters.closed_connections += 1;
             } else if is_lost {
@@ -195,6 +195,8 @@ impl Connections {
                 counters.failed_sends += 1;
             } else if has_failed {
                 counters.lost_connections += 1;
+            } else if speaks_http {
+                counters.freed_connections += 1;
             } else {
                 return Err(format!("client {peer} is disconnected without a reason"));
             }
@@ -211,6 +213,7 @@ impl Connections {
             let Counters {
                 closed_connections,
                 lost_connections,
+                freed_connections,
                 unread_connections,
                 failed_sends,
                 ..
@@ -218,6 +221,7 @@ impl Connections {
             self.counters = Counters {
                 closed_connections,
                 lost_connections,
+                freed_connections,
                 unread_connections,
                 failed_sends,
                 ..self.counters

@@ -6,7 +6,7 @@ use crate::simulation::kernel::kernel;
 use crate::sockets::stream::OUTPUT_BYTES_MAX;
 
 /// Invariant: The daemon keeps the connection of a client that is there, however idle, unless the
-/// client leaves 64 KiB unread or can't be sent an answer.
+/// client leaves 64 KiB unread, can't be sent an answer or speaks HTTP.
 pub(crate) fn check_closed_connections(play: &Play) -> Result<(), Violation> {
     for peer in kernel(|k| std::mem::take(&mut k.calls.closed_while_open)) {
         let was_served = play.oracle.peers.values().any(|&one| one == peer);
@@ -25,8 +25,9 @@ pub(crate) fn check_closed_connections(play: &Play) -> Result<(), Violation> {
 fn may_be_closed(play: &Play, peer: u32) -> bool {
     let conversation = play.oracle.conversations.get(&peer);
     // An operator that connects where clients are served now has none.
-    conversation
-        .map_or(play.oracle.has_freed, |it| it.is_freed || it.unread_bytes() >= OUTPUT_BYTES_MAX)
+    conversation.map_or(play.oracle.has_freed, |it| {
+        it.is_freed || it.has_ended_by_http || it.unread_bytes() >= OUTPUT_BYTES_MAX
+    })
 }
 
 /// Invariant: The daemon handles all lines of a client that leaves without waiting for the answers,

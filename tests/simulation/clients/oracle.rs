@@ -13,7 +13,7 @@ use engine::KeyWork;
 use engine::counts::statistics::Counters;
 use engine::{ClientId, Time};
 use protocol::lines::{Line, Lines};
-use protocol::{Command, List, Query, Reply};
+use protocol::{Command, List, Query, Reply, is_of_http};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// A line of a client.
@@ -23,6 +23,8 @@ enum ClientLine {
     Release,
     /// The engine does not answer it.
     DirectAnswer(DirectAnswer),
+    /// It ends the connection.
+    Http,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +86,9 @@ pub(crate) struct ClientConversation {
     pub(crate) has_gone: bool,
     /// `FREE` or `--max-hold` has closed its connection.
     pub(crate) is_freed: bool,
+    /// It has sent a line of HTTP; and that has ended its connection, unless something else did.
+    speaks_http: bool,
+    pub(crate) has_ended_by_http: bool,
     /// What was done for it in this turn.
     pub(crate) work: TurnWork,
 }
@@ -95,11 +100,12 @@ impl ClientConversation {
 
     /// The daemon has received these bytes.
     pub(crate) fn receive(&mut self, mut bytes: &[u8], moments: &mut Moments) {
-        loop {
+        while !self.speaks_http {
             let before = bytes.len();
             let request = match self.lines.next_line(&mut bytes) {
                 None => return,
-                Some(Line::TooLong) => {
+                Some(Line::TooLong(start)) if is_of_http(&start) => ClientLine::Http,
+                Some(Line::TooLong(_)) => {
                     ClientLine::DirectAnswer(DirectAnswer::Reply(Reply::LineTooLong))
                 }
                 Some(Line::Complete(line)) => parse_line(line, moments),
@@ -108,8 +114,21 @@ impl ClientConversation {
                 self.direct.push_back(direct.clone());
                 self.direct_received += 1;
             }
+            self.speaks_http = request == ClientLine::Http;
             self.requests.push_back((request, before - bytes.len()));
         }
+    }
+
+    /// The engine is asked to disconnect it.
+    ///
+    /// Invariant: A line of HTTP ends the connection: what was before is answered, what follows is
+    /// not handled.
+    fn note_gone(&mut self) {
+        self.has_gone = true;
+        let is_direct =
+            |(line, _): &(ClientLine, usize)| matches!(line, ClientLine::DirectAnswer(_));
+        let next = self.requests.iter().find(|request| !is_direct(request));
+        self.has_ended_by_http = next.is_some_and(|(line, _)| *line == ClientLine::Http);
     }
 
     /// This call must be the client's next line.
@@ -144,7 +163,11 @@ impl ClientConversation {
 
     /// A turn is over: of all lines received, only those in `kept` are not handled.
     pub(crate) fn check_all_handled(&mut self, kept: &[u8]) -> Result<(), Violation> {
-        let left = kept.iter().filter(|&&b| b == b'\n').count();
+        let lines: Vec<&[u8]> =
+            kept.split_inclusive(|&b| b == b'\n').filter(|line| line.ends_with(b"\n")).collect();
+        // What follows a line of HTTP is none of its requests.
+        let http = lines.iter().position(|line| is_of_http(line));
+        let left = http.map_or(lines.len(), |n| n + 1);
         while self.requests.len() > left {
             match self.requests.pop_front() {
                 Some((ClientLine::DirectAnswer(direct), len)) => self.note_handled(direct, len),
@@ -271,6 +294,7 @@ fn parse_line(line: &[u8], moments: &mut Moments) -> ClientLine {
     match Command::parse(line) {
         Command::Acquire(request) => ClientLine::Acquire(OwnedAcquire::of(&request)),
         Command::Release => ClientLine::Release,
+        Command::Http => ClientLine::Http,
         Command::Unknown => ClientLine::DirectAnswer(DirectAnswer::Reply(Reply::BadCommand)),
         Command::Stats(query) => ClientLine::DirectAnswer(match query {
             Query::Uptime => DirectAnswer::Line("uptime: ".to_owned()),
@@ -304,6 +328,15 @@ pub(crate) struct Oracle {
     pub(crate) has_new_rules: bool,
     /// What changes of rules in this turn may have done for keys.
     pub(crate) work_of_rules: KeyWork,
+}
+
+/// A client that has left, by the calls of the engine.
+pub(crate) struct GonePeer {
+    pub(crate) peer: u32,
+    /// How much it has not read.
+    pub(crate) unread_bytes: usize,
+    /// Its next line was one of HTTP.
+    pub(crate) speaks_http: bool,
 }
 
 /// The clients that one `FREE` disconnected, and the holders of each key before it.
@@ -464,15 +497,21 @@ impl Oracle {
         clients.any(|(client, _)| self.moments.addresses.host(client.serial) == host)
     }
 
-    /// The peers that have left, and how many bytes each has not read.
-    pub(crate) fn disconnected(&self, asked: &[EngineCall]) -> Vec<(u32, usize)> {
+    /// The peers that have left.
+    pub(crate) fn disconnected(&self, asked: &[EngineCall]) -> Vec<GonePeer> {
         let gone = asked.iter().filter_map(|one| match one {
             EngineCall::Disconnect { client, .. } => self.peers.get(client),
             _ => None,
         });
-        let unread =
-            |peer| self.conversations.get(peer).map_or(0, ClientConversation::unread_bytes);
-        gone.map(|peer| (*peer, unread(peer))).collect()
+        let of_peer = |&peer: &u32| {
+            let conversation = self.conversations.get(&peer);
+            GonePeer {
+                peer,
+                unread_bytes: conversation.map_or(0, ClientConversation::unread_bytes),
+                speaks_http: conversation.is_some_and(|it| it.has_ended_by_http),
+            }
+        };
+        gone.map(of_peer).collect()
     }
 
     fn conversation(&mut self, client: ClientId) -> Option<&mut ClientConversation> {
@@ -491,7 +530,7 @@ impl Oracle {
             }
             EngineCall::Disconnect { client, now } => {
                 if let Some(conversation) = self.conversation(*client) {
-                    conversation.has_gone = true;
+                    conversation.note_gone();
                 }
                 self.model.disconnect(*client, *now);
             }

@@ -141,6 +141,8 @@ pub(super) const JUNK: &[&[u8]] = &[
     b"STATS NONSENSE\n",
     b"\xff\0\x80\n",
     b"ACQ4ME half a li",
+    b"POST /k HTTP/1.1\r\nHost: k1\r\n\r\nACQ4ME k1 1 1 1\n",
+    b"RELEASE\nSTATS KEYS\nhost:k1\nRELEASE\nSTATS KEYS\n",
     b"RELEASE\r\n",
 ];
 

@@ -80,7 +80,7 @@ counters! {
     closed_connections: Total, "Connections that their clients closed.";
     lost_connections: Total, "Connections that broke: reset, timed out, or lost by a failed call or a hot restart.";
     unread_connections: Total, "Connections closed because too many answers were left unread.";
-    freed_connections: Total, "Connections that the daemon closed to free their locks: by FREE or --max-hold.";
+    freed_connections: Total, "Connections that the daemon closed: by FREE, by --max-hold, or because they spoke HTTP.";
     expired_locks: Total, "Locks that ended because they were held for longer than --max-hold.";
 }
 
