@@ -32,9 +32,9 @@
 //! The outbox exists because one client's command may answer others (`DONE`, `LOCKED`). What takes
 //! time, such as `STATS KEYS` or a scrape, waits in `reporting`, which does a part of it each turn.
 //!
-//! A turn: wait → accept → receive from all that are ready → handle their lines → end waits →
-//! continue reports and HTTP → send what is owed → close → orders last, so that a hot restart
-//! always happens between turns.
+//! A turn: wait → receive from all that are ready → handle their lines → end waits → continue
+//! reports and HTTP → send what is owed → close → accept, now that ends are counted → orders last, so
+//! that a hot restart always happens between turns.
 
 mod clients;
 mod free_port;

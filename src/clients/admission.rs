@@ -1,16 +1,103 @@
 //! Which clients are admitted: `--allow`, `--max-connections`, `--max-connections-per-ip`, and
 //! the count of connections of each address. Other connections are closed once accepted, without
 //! any of the states in `connections.rs`, counted separately, and logged at a limited rate.
+//!
+//! A newcomer at a limit is held first. Its host may have closed another connection before, whose
+//! end the daemon has not seen: an event tells of it later than accept(2) tells of the newcomer.
 
 use crate::clients::connection::Connection;
-use crate::clients::connection_counts::ConnectionCounts;
-use crate::logging::rate_limit::limited;
 use crate::options::Options;
+use crate::platform::clock;
+use crate::platform::os::SHARES_PER_TURN;
 use crate::platform::os::fd::OwnedFd;
-use crate::sockets::socket::peer_address;
+use crate::sockets::socket::{Socket, peer_address};
+use engine::Time;
 use ipnet::IpNet;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+
+/// What to do with a new client.
+pub(crate) enum Verdict {
+    Admitted,
+    AtLimit(Limit),
+    /// Not in `--allow`.
+    Denied(IpAddr),
+    HasLeft,
+}
+
+/// A limit that is reached.
+pub(crate) enum Limit {
+    /// `--max-connections`.
+    Total,
+    /// `--max-connections-per-ip`, of this host.
+    OfHost(IpAddr),
+}
+
+/// How long a newcomer at a limit is held, at most.
+const HELD_MS: u64 = 1_000;
+
+/// How many newcomers are held at a time: as many as a turn accepts. Each has a descriptor.
+const HELD_MAX: usize = SHARES_PER_TURN * 4 / 5;
+
+/// New clients at a limit, oldest first.
+#[derive(Default)]
+pub(crate) struct Newcomers(VecDeque<Newcomer>);
+
+/// A new client at a limit.
+pub(crate) struct Newcomer {
+    pub(crate) socket: Socket,
+    until: Time,
+    /// A wait for events that began after it was accepted has returned all that there were: the
+    /// end of each connection that was closed before is known.
+    knows_ends: bool,
+}
+
+impl Newcomers {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether another one may be held.
+    pub(crate) fn has_room(&self) -> bool {
+        self.0.len() < HELD_MAX
+    }
+
+    pub(crate) fn hold(&mut self, socket: Socket) {
+        let until = clock::now().plus_ns(HELD_MS * 1_000_000);
+        self.0.push_back(Newcomer { socket, until, knows_ends: false });
+    }
+
+    pub(crate) fn hold_on(&mut self, newcomer: Newcomer) {
+        self.0.push_back(newcomer);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Newcomer> {
+        self.0.pop_front()
+    }
+
+    /// Notes that a wait for events has returned all that there were.
+    pub(crate) fn record_all_events(&mut self) {
+        self.0.iter_mut().for_each(|newcomer| newcomer.knows_ends = true);
+    }
+
+    /// Whether the next wait for events should return at once.
+    pub(crate) fn await_events(&self) -> bool {
+        self.0.iter().any(|newcomer| !newcomer.knows_ends)
+    }
+
+    /// When the first one is decided, at the latest.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.0.front().map(|newcomer| newcomer.until)
+    }
+}
+
+impl Newcomer {
+    /// Whether it is refused now if there is no place. `ending`: how many clients have an end that
+    /// is known, but not handled.
+    pub(crate) fn has_waited(&self, ending: usize, now: Time) -> bool {
+        self.knows_ends && ending == 0 || self.until <= now
+    }
+}
 
 /// The rules and the state that they need.
 pub(crate) struct Admission {
@@ -35,41 +122,27 @@ impl Admission {
         }
     }
 
-    /// Whether to serve a new client while `open` clients are served.
-    pub(crate) fn admits(
-        &mut self,
-        socket: &OwnedFd,
-        open: usize,
-        counts: &mut ConnectionCounts,
-    ) -> bool {
+    /// What to do with a new client while `open` clients are served.
+    pub(crate) fn judge(&self, socket: &OwnedFd, open: usize) -> Verdict {
         if open >= self.connections_max {
-            counts.rejected += 1;
-            limited!(warn, "--max-connections is reached: closed a new connection");
-            return false;
+            return Verdict::AtLimit(Limit::Total);
         }
         // The address costs a system call, so it is looked up only for a rule.
         if self.allowed.is_empty() && self.per_ip_max.is_none() {
-            return true;
+            return Verdict::Admitted;
         }
         // A client that has left already is not served: that would still read its requests.
         let Ok(ip) = peer_address(socket).map(|address| address.ip()) else {
-            return false;
+            return Verdict::HasLeft;
         };
         if !self.allowed.is_empty() && !self.allowed.iter().any(|net| net.contains(&ip)) {
-            counts.denied += 1;
-            limited!(warn, "{ip} is not in --allow: closed its connection");
-            return false;
+            return Verdict::Denied(ip);
         }
         let connections = self.connections_by_ip.get(&ip).copied().unwrap_or(0);
         if self.per_ip_max.is_some_and(|max| connections >= max) {
-            counts.rejected_per_ip += 1;
-            limited!(
-                warn,
-                "--max-connections-per-ip is reached: closed a new connection from {ip}"
-            );
-            return false;
+            return Verdict::AtLimit(Limit::OfHost(ip));
         }
-        true
+        Verdict::Admitted
     }
 
     /// Counts a new connection.

@@ -30,7 +30,7 @@
 //! Two flags go with any state: `reads_to_end`, from an event that the peer has closed until the
 //! socket is drained, and `watches_writable`, from the first flush that blocks.
 
-use crate::clients::admission::Admission;
+use crate::clients::admission::{Admission, Limit, Newcomers, Verdict};
 use crate::clients::connection::{
     Connection, ConnectionStage, ConnectionState, EndOfInput, OutputState,
 };
@@ -50,7 +50,7 @@ use crate::sockets::slots::{Slots, Source};
 use crate::sockets::socket::Socket;
 use crate::sockets::stream::Flushed;
 use engine::counts::statistics::Counters;
-use engine::{ClientId, SpareCapacity};
+use engine::{ClientId, SpareCapacity, Time};
 use log::debug;
 use reports::Peers;
 use std::borrow::Cow;
@@ -66,6 +66,10 @@ const READABLE: Interest = Interest::READABLE.add(Interest::PRIORITY);
 pub(crate) struct Clients {
     slots: Slots<ClientId, Connection>,
     admission: Admission,
+    /// New clients at a limit.
+    newcomers: Newcomers,
+    /// How many open clients have an end that is known, but not handled: with `reads_to_end`.
+    ending: usize,
     /// Clients to receive from.
     queues: InputQueues,
     /// Clients to flush in this turn.
@@ -104,6 +108,8 @@ impl Clients {
         Clients {
             slots: Slots::new(READABLE),
             admission: Admission::new(options),
+            newcomers: Newcomers::default(),
+            ending: 0,
             queues: InputQueues::default(),
             owed: VecDeque::new(),
             closing: Vec::new(),
@@ -117,17 +123,61 @@ impl Clients {
         self.slots.len()
     }
 
+    /// How many new clients are held at a limit.
+    pub(crate) fn newcomers(&self) -> usize {
+        self.newcomers.len()
+    }
+
     /// The connections and their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, &Connection)> {
         self.slots.iter()
     }
 
-    /// Serves a new connection, or closes it if it is not admitted.
+    /// Serves a new connection, holds it, or closes it.
     pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
-        if !self.admission.admits(&socket, self.slots.len(), &mut self.counts) {
-            self.has_counted = true;
-            return;
+        match self.admission.judge(&socket, self.slots.len()) {
+            Verdict::Admitted => self.serve(socket, registry),
+            Verdict::AtLimit(_) if self.newcomers.has_room() => self.newcomers.hold(socket),
+            Verdict::AtLimit(limit) => self.refuse(&limit),
+            Verdict::Denied(ip) => {
+                self.count().denied += 1;
+                limited!(warn, "{ip} is not in --allow: closed its connection");
+            }
+            Verdict::HasLeft => {}
         }
+    }
+
+    /// Decides about those newcomers for which there is a place by now, or surely none.
+    pub(crate) fn decide_newcomers(&mut self, registry: &Registry, now: Time) {
+        for _ in 0..self.newcomers.len() {
+            let Some(newcomer) = self.newcomers.pop() else { return };
+            match self.admission.judge(&newcomer.socket, self.slots.len()) {
+                Verdict::AtLimit(_) if !newcomer.has_waited(self.ending, now) => {
+                    self.newcomers.hold_on(newcomer);
+                }
+                Verdict::AtLimit(limit) => self.refuse(&limit),
+                _ => self.add(newcomer.socket, registry),
+            }
+        }
+    }
+
+    fn refuse(&mut self, limit: &Limit) {
+        match limit {
+            Limit::Total => {
+                self.count().rejected += 1;
+                limited!(warn, "--max-connections is reached: closed a new connection");
+            }
+            Limit::OfHost(ip) => {
+                self.count().rejected_per_ip += 1;
+                limited!(
+                    warn,
+                    "--max-connections-per-ip is reached: closed a new connection from {ip}"
+                );
+            }
+        }
+    }
+
+    fn serve(&mut self, socket: Socket, registry: &Registry) {
         match self.slots.insert(socket, registry, Connection::new) {
             Ok((client, connection)) => {
                 debug!("#{} connected: {}", client.serial, connection.peer());
@@ -167,8 +217,10 @@ impl Clients {
         let Some((client, connection)) = self.slots.at_mut(slot) else {
             return;
         };
-        connection.reads_to_end |=
-            event.is_read_closed() || event.is_error() || event.is_priority();
+        if event.is_read_closed() || event.is_error() || event.is_priority() {
+            let is_new = !std::mem::replace(&mut connection.reads_to_end, true);
+            self.ending += usize::from(is_new && connection.stage == ConnectionStage::Open);
+        }
         let has_output = !connection.stream.unsent().is_empty();
         // An unread client is in a queue already.
         let is_ready = event.is_readable() || connection.reads_to_end;
@@ -182,12 +234,22 @@ impl Clients {
 
     /// Whether the next turn should start at once.
     pub(crate) fn has_work(&self) -> bool {
-        self.queues.has_work()
+        self.queues.has_work() || self.newcomers.await_events()
+    }
+
+    /// When the loop must wake up for newcomers.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.newcomers.next_deadline()
     }
 
     /// Begins a turn, with its budget of work.
     pub(crate) fn begin_turn(&mut self) {
         self.queues.begin_turn();
+    }
+
+    /// Notes that this turn begins with all events that there are.
+    pub(crate) fn record_all_events(&mut self) {
+        self.newcomers.record_all_events();
     }
 
     /// Receives a share from each client whose turn it is, until `input` is full.
@@ -273,7 +335,15 @@ impl Clients {
     pub(crate) fn record_drained(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
             connection.is_unread = false;
-            connection.reads_to_end = false;
+            self.record_end_handled(client);
+        }
+    }
+
+    /// Notes that nothing is left to be read to the end of `client`.
+    fn record_end_handled(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_mut(client) {
+            let was_ending = std::mem::take(&mut connection.reads_to_end);
+            self.ending -= usize::from(was_ending);
         }
     }
 
@@ -418,6 +488,7 @@ impl Clients {
     /// Closes the connection of `client`, whose input has ended, once its output is
     /// sent.
     pub(crate) fn close_after_output(&mut self, client: ClientId) {
+        self.record_end_handled(client);
         if let Some(connection) = self.open_mut(client) {
             connection.stage = ConnectionStage::Finishing;
             if !connection.owes_answers() {
@@ -428,6 +499,7 @@ impl Clients {
 
     /// Closes the connection of `client` at the end of the turn.
     pub(crate) fn schedule_close(&mut self, client: ClientId) -> Fate {
+        self.record_end_handled(client);
         let Some(connection) = self.get_mut(client) else {
             return Fate::Stays;
         };
@@ -510,6 +582,8 @@ impl Clients {
                 clients.queues.push_rest(*client);
             }
             clients.admission.count_opened(connection);
+            let is_open = connection.stage == ConnectionStage::Open;
+            clients.ending += usize::from(is_open && connection.reads_to_end);
         }
         clients.slots.resume(connections, last_serial);
         clients

@@ -402,14 +402,21 @@ impl Listeners {
         self.drain.is_on
     }
 
-    /// Whether a drain is over: `clients` is 0, the queues of closing listeners are empty and
-    /// no operator `is_unsent` a part of an answer. Logs how many clients are left every ten seconds.
-    pub(crate) fn has_drained(&mut self, clients: usize, is_unsent: bool, now: Time) -> bool {
+    /// Whether a drain is over: `clients` and newcomers are 0, the queues of closing listeners are
+    /// empty and no operator `is_unsent` a part of an answer. Logs how many clients are left every
+    /// ten seconds.
+    pub(crate) fn has_drained(
+        &mut self,
+        clients: usize,
+        newcomers: usize,
+        is_unsent: bool,
+        now: Time,
+    ) -> bool {
         if !self.drain.is_on {
             return false;
         }
         let is_closing = self.all.iter().any(|listener| listener.stage != ListenerStage::Open);
-        if clients == 0 && !is_closing && !is_unsent {
+        if clients + newcomers == 0 && !is_closing && !is_unsent {
             info!("drained: the last client has left");
             return true;
         }

@@ -73,10 +73,10 @@ impl Server {
         self.wait(events);
         self.record_history();
         self.record_events(events);
-        self.accept();
         let now = self.handle_input();
         self.make_reports(now);
         self.finish_turn(now);
+        self.accept(now);
         self.service_manager.notify(&self.status(), now);
         logger::retry(now);
         self.execute_orders(now)
@@ -101,7 +101,11 @@ impl Server {
         let now = clock::now();
         self.engine.measures.turns.count(now.ns_since(self.turn_began), self.events);
         let timeout = self.time_until_next_work(now);
-        if let Err(e) = self.poll.poll(events, timeout) {
+        let waited = self.poll.poll(events, timeout);
+        if waited.is_ok() && events.iter().count() < EVENTS_PER_TURN {
+            self.clients.record_all_events();
+        }
+        if let Err(e) = waited {
             // Otherwise the last turn's events remain.
             events.clear();
             if e.kind() != io::ErrorKind::Interrupted {
@@ -122,13 +126,13 @@ impl Server {
     }
 
     fn time_until_next_work(&self, now: Time) -> Option<Duration> {
-        let has_work =
-            self.clients.has_work() || self.listeners.has_work() || self.reporting.has_work();
-        if has_work {
+        let accepts = self.listeners.has_work() && !self.awaits_newcomers(now);
+        if accepts || self.clients.has_work() || self.reporting.has_work() {
             return Some(Duration::ZERO);
         }
         let deadlines = [
             self.engine.next_deadline(),
+            self.clients.next_deadline(),
             self.listeners.next_deadline(),
             self.memory_release.next_deadline(),
             self.http.next_deadline(),
@@ -161,12 +165,13 @@ impl Server {
     }
 
     /// Accepts new connections, as many as are left for this turn, and closes finished
-    /// listeners.
-    pub(super) fn accept(&mut self) {
+    /// listeners. Comes after the closes of a turn, which give places back.
+    pub(super) fn accept(&mut self, now: Time) {
         let registry = self.poll.registry();
-        loop {
+        self.clients.decide_newcomers(registry, now);
+        while !self.awaits_newcomers(now) {
             let has_room_for_http = self.http.has_room(self.turn_began);
-            let open = self.clients.len();
+            let open = self.clients.len() + self.clients.newcomers();
             let Some(new) = self.listeners.accept(open, has_room_for_http) else {
                 break;
             };
@@ -180,6 +185,12 @@ impl Server {
         self.listeners.close_finished(registry);
         self.clients.move_counts_to(&mut self.engine.counters);
         self.engine.counters.connect_errors += self.listeners.take_errors();
+    }
+
+    /// Whether a hot restart is due, but newcomers are still held: they are decided before, and
+    /// nobody else is accepted.
+    pub(super) fn awaits_newcomers(&self, now: Time) -> bool {
+        self.clients.newcomers() > 0 && self.restart.is_due(now)
     }
 
     /// Receives from all ready clients, handles their input, and ends waits that have
@@ -261,7 +272,7 @@ impl Server {
     }
 
     /// Sends everything owed before the loop sleeps, closes ended connections, and returns
-    /// their memory: the last step for clients in a turn.
+    /// their memory.
     pub(super) fn finish_turn(&mut self, now: Time) {
         let mut dispatch = self.dispatch(now);
         dispatch.send();

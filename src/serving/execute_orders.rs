@@ -45,11 +45,12 @@ impl Server {
                 Order::Ended(client) => self.operator.record_ended(client),
             }
         }
-        if self.restart.is_due(now) {
+        if self.restart.is_due(now) && !self.awaits_newcomers(now) {
             self.finish_restart();
         }
         let is_unsent = self.operator.control.has_unsent();
-        if !self.listeners.has_drained(self.clients.len(), is_unsent, now) {
+        let (clients, newcomers) = (self.clients.len(), self.clients.newcomers());
+        if !self.listeners.has_drained(clients, newcomers, is_unsent, now) {
             return None;
         }
         self.operator.answer_waiting("OK drained");
@@ -224,7 +225,7 @@ impl Server {
         self.http.set_draining(true);
         // Accepts those in the queues now: unless they are many, the kernel refuses every client
         // that connects after the answer.
-        self.accept();
+        self.accept(clock::now());
         let left = format!("connections left: {}", self.clients.len());
         info!("draining: no new clients; {left}");
         self.mark("drain", &left);

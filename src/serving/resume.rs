@@ -24,8 +24,8 @@
 //! | continues the history, or begins one | in memory: numbers and text that are shown, and nothing is decided by them |
 //! | continues with the operators' connections | assignments; one whose descriptor is missing is lost |
 //! | disconnects clients whose connections are lost | the engine does it in memory |
-//! | accepts connections, a turn's worth | a failure loses one new connection |
 //! | sends what it owes | as in every turn, an error ends one connection |
+//! | accepts connections, a turn's worth | a failure loses one new connection |
 //! | tells systemd that it is ready, answers the operator | neither waits nor needs a reader |
 
 use crate::listening::listeners::Listeners;
@@ -99,8 +99,8 @@ impl Server {
             started_wall_ns,
         });
         server.disconnect_lost(lost);
-        server.accept();
         server.finish_turn(clock::now());
+        server.accept(clock::now());
         if state.restarts_again {
             server.service_manager.begin_reload(clock::now());
             server.operator.restart_again();

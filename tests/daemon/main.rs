@@ -16,6 +16,7 @@ mod listeners;
 mod logs;
 mod max_hold;
 mod names;
+mod newcomers;
 mod passed;
 mod process;
 mod reloads;

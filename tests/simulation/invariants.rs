@@ -146,7 +146,7 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
         return Err(format!("{all} descriptors are open, and reports show {shown}"));
     }
     let (all, tcp) = (all - http, tcp - http);
-    let clients = server.clients.len();
+    let clients = server.clients.len() + play.connections.held();
     if clients < tcp || clients > tcp + unix || tcp + unix - clients > CONTROL_CONNECTIONS_MAX {
         return Err(format!("{tcp} + {unix} connections are open, and {clients} clients"));
     }
@@ -267,7 +267,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     play.asleep_until = Some(until_ns);
     play.http_clients.check_sleep(until_ns)?;
     play.idle_turns = 0;
-    play.orders.check_sleep(until_ns)?;
+    play.orders.check_sleep(until_ns, play.connections.held())?;
     check_signals()?;
     check_drain_listeners(play)?;
     check_waiting_clients(play)?;

@@ -25,6 +25,10 @@ pub(crate) struct Connections {
     ended: Option<u64>,
     /// Peers that have left.
     gone: BTreeSet<u32>,
+    /// New clients at a limit.
+    held: Vec<HeldPeer>,
+    /// Peers whose end the daemon could see when the turn began.
+    had_left: BTreeSet<u32>,
     /// A client left for two reasons at once: either may be counted.
     is_ambiguous: bool,
     /// How many clients were freed in the turn in which they were accepted.
@@ -39,6 +43,8 @@ pub(crate) struct ConnectionEvents<'a> {
     pub(crate) gone: &'a [GonePeer],
     /// Peers that `FREE` or `--max-hold` has disconnected.
     pub(crate) freed: &'a [u32],
+    /// Peers whose input has ended, and that have not read their answers.
+    pub(crate) finishing: &'a [u32],
 }
 
 impl Connections {
@@ -50,6 +56,16 @@ impl Connections {
     /// Whether it was ever served as a client.
     pub(crate) fn was_client(&self, peer: u32) -> bool {
         self.open.contains_key(&peer) || self.gone.contains(&peer)
+    }
+
+    /// A turn begins: these peers have left.
+    pub(crate) fn note_left(&mut self, peers: BTreeSet<u32>) {
+        self.had_left = peers;
+    }
+
+    /// How many newcomers are held.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
     }
 
     /// Follows what has happened.
@@ -65,13 +81,23 @@ impl Connections {
         options: &Options,
     ) -> Result<(), Violation> {
         self.note_endings(events)?;
-        for one in events.seen {
+        let mut decided = false;
+        for (n, one) in events.seen.iter().enumerate() {
+            // Those that are held are decided after the closes of a turn, before others come.
+            let decides = match one {
+                KernelEvent::Accepted { .. } => true,
+                KernelEvent::Closed(peer) => self.held.iter().any(|it| it.newcomer.peer == *peer),
+                _ => false,
+            };
+            if decides && !std::mem::replace(&mut decided, true) {
+                self.decide_held(events, options)?;
+            }
             match one {
                 KernelEvent::Accepted { peer, to, ip, is_over } => {
-                    let admitted = events.new_clients.contains(peer);
-                    if admitted || Self::is_for_clients(to) {
-                        let new_client = AcceptedPeer { peer: *peer, ip: *ip, is_over: *is_over };
-                        self.note_new_client(&new_client, admitted, events, options)?;
+                    let is_client = events.new_clients.contains(peer) || Self::is_for_clients(to);
+                    if is_client {
+                        let newcomer = AcceptedPeer { peer: *peer, ip: *ip, is_over: *is_over };
+                        self.note_newcomer(newcomer, &events.seen[n..], events, options)?;
                     }
                 }
                 KernelEvent::Closed(peer) => drop(self.open.remove(peer)),
@@ -87,6 +113,89 @@ impl Connections {
                 _ => {}
             }
         }
+        if !decided {
+            self.decide_held(events, options)?;
+        }
+        Ok(())
+    }
+
+    /// Follows what becomes of newcomers at a limit.
+    ///
+    /// Invariant: A newcomer at a limit is held until there is a place; it is refused only if there
+    /// is none although the ends of all connections are handled that it can have known, or after a
+    /// second. None is held over a hot restart.
+    fn decide_held(
+        &mut self,
+        events: &ConnectionEvents,
+        options: &Options,
+    ) -> Result<(), Violation> {
+        let now_ns = kernel(|k| k.now_ns);
+        for mut held in std::mem::take(&mut self.held) {
+            let peer = held.newcomer.peer;
+            held.newcomer.is_over |= events.seen.contains(&KernelEvent::PeerUnknown(peer));
+            let is_closed = !kernel(|k| k.is_open(peer));
+            if !is_closed && !events.new_clients.contains(&peer) {
+                if events.seen.contains(&KernelEvent::Executed) {
+                    return Err(format!("newcomer {peer} is held at a hot restart"));
+                }
+                if now_ns > held.since_ns + HELD_NS && kernel(|k| k.calls.failures.is_empty()) {
+                    return Err(format!("newcomer {peer} is held for more than a second"));
+                }
+                self.held.push(held);
+                continue;
+            }
+            let is_late = now_ns >= held.since_ns + HELD_NS;
+            let may_be_refused = is_late || !self.has_ending(&held.newcomer, events, options);
+            let refused =
+                self.counters.rejected_connections + self.counters.rejected_connections_per_ip;
+            self.note_new_client(&held.newcomer, !is_closed, events, options)?;
+            let is_refused = refused
+                < self.counters.rejected_connections + self.counters.rejected_connections_per_ip;
+            if is_refused && !may_be_refused && kernel(|k| k.calls.failures.is_empty()) {
+                return Err(format!("newcomer {peer} is refused, but another one has left"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a connection that counts against the limit of a newcomer had left before it came,
+    /// and is still open.
+    fn has_ending(
+        &self,
+        newcomer: &AcceptedPeer,
+        events: &ConnectionEvents,
+        options: &Options,
+    ) -> bool {
+        let is_full = options.max_connections.is_some_and(|max| self.open.len() >= max);
+        let counts = |ip: &Option<IpAddr>| is_full || *ip == newcomer.ip;
+        let mut open = self.open.iter().filter(|(peer, ip)| **peer < newcomer.peer && counts(ip));
+        open.any(|(peer, _)| self.had_left.contains(peer) && !events.finishing.contains(peer))
+    }
+
+    /// A new client was accepted: it is decided about at once, unless a limit is reached.
+    fn note_newcomer(
+        &mut self,
+        newcomer: AcceptedPeer,
+        then: &[KernelEvent],
+        events: &ConnectionEvents,
+        options: &Options,
+    ) -> Result<(), Violation> {
+        let peer = newcomer.peer;
+        let is_admitted = events.new_clients.contains(&peer);
+        let is_closed = then.contains(&KernelEvent::Closed(peer));
+        if is_admitted || is_closed {
+            return self.note_new_client(&newcomer, is_admitted, events, options);
+        }
+        let same = |max: usize| {
+            newcomer.ip.is_some()
+                && self.open.values().filter(|ip| **ip == newcomer.ip).count() >= max
+        };
+        if !options.max_connections.is_some_and(|max| self.open.len() >= max)
+            && !options.max_connections_per_ip.is_some_and(same)
+        {
+            return Err(format!("newcomer {peer} is held, but no limit is reached"));
+        }
+        self.held.push(HeldPeer { newcomer, since_ns: kernel(|k| k.now_ns) });
         Ok(())
     }
 
@@ -284,6 +393,15 @@ impl Connections {
             ..others
         }
     }
+}
+
+/// How long a newcomer is held.
+const HELD_NS: u64 = 1_000_000_000;
+
+/// A newcomer at a limit.
+struct HeldPeer {
+    newcomer: AcceptedPeer,
+    since_ns: u64,
 }
 
 /// A peer that was accepted.

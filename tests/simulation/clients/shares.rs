@@ -1,5 +1,6 @@
 //! Rules about a client's share of a turn.
 
+use crate::clients::connection::ConnectionStage;
 use crate::simulation::driver::play::Play;
 use crate::simulation::invariants::ANSWER_BYTES_MAX;
 use crate::simulation::invariants::Violation;
@@ -8,7 +9,7 @@ use crate::simulation::kernel::kernel;
 use crate::simulation::os::SHARES_PER_TURN;
 use engine::Time;
 use protocol::lines::LINE_BYTES_MAX;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A client's share of what is received in a turn.
 const RECEIVED_BYTES: usize = 4096;
@@ -40,6 +41,8 @@ struct PendingInput {
     share: usize,
     /// The input ends after them.
     ends: bool,
+    /// The daemon does not know that yet.
+    is_open: bool,
     /// It waits for a report.
     is_parked: bool,
     /// Its last line waits for a report.
@@ -55,14 +58,22 @@ impl TurnStart {
         if let Some(server) = &play.server {
             for (_, connection) in server.clients.iter() {
                 let kept = connection.lines.unhandled().len();
+                let is_open = connection.stage == ConnectionStage::Open;
                 let is_parked = connection.lines.is_line_held();
                 let is_last_parked = connection.is_held_line_last();
                 kernel(|k| {
                     let peer = k.peer_behind(connection.stream.socket());
                     let (arrived, ends) = k.visible(peer);
                     let share = k.receivable(peer, RECEIVED_BYTES);
-                    let input =
-                        PendingInput { kept, arrived, share, ends, is_parked, is_last_parked };
+                    let input = PendingInput {
+                        kept,
+                        arrived,
+                        share,
+                        ends,
+                        is_open,
+                        is_parked,
+                        is_last_parked,
+                    };
                     waiting.insert(peer, input);
                 });
             }
@@ -75,6 +86,12 @@ impl TurnStart {
 }
 
 impl TurnStart {
+    /// The peers that have left, which the daemon can notice in this turn.
+    pub(crate) fn left(&self) -> BTreeSet<u32> {
+        let has_left = |input: &PendingInput| input.ends && input.is_open && !input.is_parked;
+        self.waiting.iter().filter(|(_, input)| has_left(input)).map(|(&peer, _)| peer).collect()
+    }
+
     /// What connections have kept since an earlier turn.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.waiting.values().map(|input| input.kept).sum()

@@ -90,7 +90,7 @@ impl Play {
     /// The daemon ends by itself.
     pub(super) fn end(&mut self, end: Ended) -> Result<(), Violation> {
         let server = self.server.take().expect("it ran");
-        let connections = self.connections.len() + clients_waiting();
+        let connections = self.connections.len() + self.connections.held() + clients_waiting();
         self.orders.check_end(end, connections)?;
         server.stop();
         invariants::check_lingering()?;

@@ -2,6 +2,7 @@
 
 use super::environment::change_environment;
 use crate::Server;
+use crate::clients::connection::{Connection, ConnectionStage};
 use crate::serving::event_loop::EVENTS_PER_TURN;
 use crate::simulation::clients::connections::{ConnectionEvents, Connections};
 use crate::simulation::clients::oracle::{ClientConversation, Oracle};
@@ -353,6 +354,7 @@ impl Play {
     ) -> Result<(), Violation> {
         kernel(|k| k.begin_turn(choices, arrives, fails));
         let before = TurnStart::of(self);
+        self.connections.note_left(before.left());
         let Some(mut server) = self.server.take() else {
             return Ok(());
         };
@@ -452,8 +454,18 @@ impl Play {
         let gone = self.oracle.disconnected(&asked);
         self.connections.freed_new_clients = self.oracle.freed_new_clients();
         let freed = self.oracle.freed_peers();
-        let events_of_connections =
-            ConnectionEvents { seen: &seen, new_clients: &new_clients, gone: &gone, freed: &freed };
+        let is_finishing = |it: &Connection| it.stage == ConnectionStage::Finishing;
+        let finishing = server.clients.iter().filter(|(_, connection)| is_finishing(connection));
+        let finishing: Vec<u32> = finishing
+            .map(|(_, connection)| kernel(|k| k.peer_behind(connection.stream.socket())))
+            .collect();
+        let events_of_connections = ConnectionEvents {
+            seen: &seen,
+            new_clients: &new_clients,
+            gone: &gone,
+            freed: &freed,
+            finishing: &finishing,
+        };
         self.connections.check_events(&events_of_connections, &options)?;
         Ok(seen)
     }

@@ -244,7 +244,7 @@ pub(crate) fn check_waiting_clients(play: &mut Play) -> Result<(), Violation> {
     let waiting = clients_waiting();
     let listeners = map_listening_sockets(|_| ()).len();
     let others = listeners + OTHER_DESCRIPTORS_MAX + reserved_descriptors();
-    let used = server.clients.len() + others;
+    let used = server.clients.len() + play.connections.held() + others;
     let (limit, is_recent) = kernel(|k| {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)

@@ -81,6 +81,8 @@ pub(crate) enum KernelEvent {
     Closed(u32),
     /// It came in time, but was not accepted, and can't be any more.
     Dropped(u32),
+    /// The daemon has asked for the address of a peer whose connection is over.
+    PeerUnknown(u32),
     /// Received from a Unix socket, perhaps the control socket.
     Input(u32, Vec<u8>),
     /// When that was received, the peer had closed both sides.

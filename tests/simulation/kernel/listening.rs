@@ -362,7 +362,7 @@ impl Kernel {
     pub(crate) fn backlog(&self, listener: FileId) -> Option<usize> {
         match &self.files[listener] {
             File::Socket(SimulatedSocket { role: SocketRole::Listening(queue), .. }) => {
-                Some(queue.backlog)
+                Some(if queue.is_shut { 0 } else { queue.backlog })
             }
             _ => None,
         }

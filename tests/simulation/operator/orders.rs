@@ -244,7 +244,7 @@ impl Orders {
             if child == trial.pid {
                 trial.is_reported |=
                     child.is_some_and(|pid| seen.contains(&KernelEvent::TrialReported(pid)));
-                return trial.check_pending().map(|()| 0..=0);
+                return trial.check_pending(server).map(|()| 0..=0);
             }
             if !self.has_requester_left {
                 trial.check_refused(server)?;
@@ -379,7 +379,8 @@ impl Orders {
         let Server { listeners, clients, operator, .. } = server;
         let is_closing = listeners.all.iter().any(|listener| listener.stage != ListenerStage::Open)
             || operator.control.has_unsent();
-        if listeners.is_draining() && clients.len() == 0 && !is_closing {
+        let left = clients.len() + clients.newcomers();
+        if listeners.is_draining() && left == 0 && !is_closing {
             return Err("the last client of a drain has left, but it still runs".to_owned());
         }
         Ok(())
@@ -387,7 +388,11 @@ impl Orders {
 
     /// Invariant: The loop sleeps no longer than a trial may take or a rule is in force, and not at
     /// all once the child of a trial has ended.
-    pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
+    pub(crate) fn check_sleep(
+        &self,
+        until_ns: Option<u64>,
+        newcomers: usize,
+    ) -> Result<(), Violation> {
         let end_ns = self.rules.next_end_ns();
         if end_ns.is_some_and(|end_ns| until_ns.is_none_or(|until_ns| until_ns > end_ns)) {
             return Err("it sleeps past the end of a rule".to_owned());
@@ -396,7 +401,7 @@ impl Orders {
         if until_ns.is_none_or(|until_ns| until_ns > trial.deadline_ns()) {
             return Err("it sleeps past the deadline of a trial".to_owned());
         }
-        if kernel(|k| k.children.iter().any(|child| child.has_ended)) {
+        if newcomers == 0 && kernel(|k| k.children.iter().any(|child| child.has_ended)) {
             return Err("it sleeps, but a trial has ended".to_owned());
         }
         Ok(())
@@ -477,9 +482,12 @@ impl ExpectedTrial {
     }
 
     /// Invariant: A hot restart happens in the turn in which its trial has ended, or in the first
-    /// one after 15 seconds. Clients and operators that wait for reports get them from the next
+    /// one after 15 seconds; if newcomers are held, once they are decided. Clients and operators that wait for reports get them from the next
     /// image.
-    fn check_pending(&self) -> Result<(), Violation> {
+    fn check_pending(&self, server: &Server) -> Result<(), Violation> {
+        if server.clients.newcomers() > 0 {
+            return Ok(());
+        }
         if self.is_reported {
             return Err("a trial has ended, but there was no hot restart".to_owned());
         }

@@ -6,7 +6,7 @@ pub(crate) mod net {
     use crate::simulation::kernel::sockets::{
         LocalAddress, SimulatedSocket, SocketFamily, SocketRole,
     };
-    use crate::simulation::kernel::{CallKind, File};
+    use crate::simulation::kernel::{CallKind, File, KernelEvent};
     use rustix::io::Errno;
     pub(crate) use rustix::net::{
         AddressFamily, Protocol, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix,
@@ -76,11 +76,16 @@ pub(crate) mod net {
 
     pub(crate) fn getpeername(fd: impl AsFd) -> Result<Option<SocketAddrAny>, Errno> {
         let fd = number(fd);
-        kernel(|k| match &k.socket(fd)?.role {
-            SocketRole::Stream(stream) if stream.has_peer() => {
-                Ok(stream.peer_address.map(SocketAddrAny::from))
+        kernel(|k| {
+            let SocketRole::Stream(stream) = &k.socket(fd)?.role else {
+                return Err(Errno::NOTCONN);
+            };
+            let (peer, address) = (stream.peer, stream.peer_address);
+            if !stream.has_peer() {
+                k.note(KernelEvent::PeerUnknown(peer));
+                return Err(Errno::NOTCONN);
             }
-            _ => Err(Errno::NOTCONN),
+            Ok(address.map(SocketAddrAny::from))
         })
     }
 

@@ -4,7 +4,7 @@ use super::moments::{Moments, Question, ReportKind};
 use crate::Options;
 use crate::reporting::http::head::HEAD_BYTES_MAX;
 use crate::simulation::invariants::Violation;
-use crate::simulation::kernel::sockets::LocalAddress;
+use crate::simulation::kernel::sockets::{LocalAddress, PeerEnding};
 use crate::simulation::kernel::{KernelEvent, kernel};
 use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
 use protocol::{List, Query};
@@ -288,6 +288,12 @@ impl HttpClients {
             let session = self.all.get_mut(&peer).expect("it has connected");
             let is_prompt = session.is_prompt(now_ns) && !begins_to_drain;
             let may_lose = is_disturbed || was_full && !is_prompt;
+            // New clients come after the answers of a turn: one that has all of its answer to read
+            // may yield.
+            let is_whole = kernel(|k| k.peers[&peer].ending) == Some(PeerEnding::End);
+            if was_full && is_prompt && is_whole {
+                continue;
+            }
             session
                 .check_early_close(may_lose, kernel(|k| k.peers[&peer].has_ended), now_ns)
                 .map_err(|why| format!("HTTP client {peer} is closed: {why}"))?;

@@ -1,0 +1,123 @@
+//! A host that closes a connection before it opens the next one never exceeds its limit, whenever
+//! the daemon sees the end of the first.
+
+use crate::support::restart::{Place, restart};
+use crate::support::{Client, PATIENCE, Server};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+const CONNECTIONS: usize = 2_000;
+
+/// How many of this many connections are refused, if never more than `open_max` are open.
+fn refused(server: SocketAddr, open_max: usize, connections: usize) -> usize {
+    let mut open = VecDeque::new();
+    let mut refused = 0;
+    for _ in 0..connections {
+        if open.len() == open_max {
+            drop(open.pop_front());
+        }
+        let mut client = Client::connect(server);
+        client.send("ACQ4ME k 1000 1000 0");
+        // A refused one gets nothing, or a reset.
+        if client.next_line(PATIENCE).is_none() {
+            refused += 1;
+        } else {
+            open.push_back(client);
+        }
+    }
+    refused
+}
+
+/// Runs `act` while this many other hosts ask without a break.
+fn beside_busy_hosts<T>(server: SocketAddr, hosts: u8, act: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for host in 0..hosts {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let mut client = Client::connect_from(Ipv4Addr::new(127, 1, 0, host), server);
+                while !is_over.load(Ordering::Relaxed) {
+                    client.send_bytes("RELEASE\n".repeat(200).as_bytes());
+                    (0..200).for_each(|_| client.expect("NOT_LOCKED"));
+                }
+            });
+        }
+        let result = act();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Runs `act` on one core, and all that it starts.
+fn on_one_core<T>(act: impl FnOnce() -> T) -> T {
+    let before = sched_getaffinity(None).expect("the cores");
+    let mut one = CpuSet::new();
+    let core = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core)).expect("a core");
+    one.set(core);
+    sched_setaffinity(None, &one).expect("its own threads");
+    let result = act();
+    sched_setaffinity(None, &before).expect("its own threads");
+    result
+}
+
+/// Fails if `Server::turn` accepts before it handles input.
+#[test]
+fn who_closes_one_before_the_next_is_never_refused() {
+    for (option, open_max) in
+        [("--max-connections-per-ip", 1), ("--max-connections", 1), ("--max-connections-per-ip", 7)]
+    {
+        let count = || {
+            let server = Server::start_with(&[option, &open_max.to_string()]);
+            refused(server.address(), open_max, CONNECTIONS)
+        };
+        assert_eq!([count(), on_one_core(count)], [0, 0], "{option} {open_max}");
+    }
+}
+
+#[test]
+fn nor_by_a_busy_daemon() {
+    let server = Server::start_with(&["--max-connections-per-ip", "1"]);
+    let address = server.address();
+    let count = || refused(address, 1, CONNECTIONS);
+    assert_eq!(beside_busy_hosts(address, 4, count), 0);
+}
+
+/// Fails if `Server::resume` refuses newcomers before it has read the ends of others.
+#[test]
+fn nor_in_the_first_turn_after_a_hot_restart() {
+    let place = Place::with_daemon();
+    let server = place.start(&["--max-connections-per-ip", "1"]);
+    let address = server.address();
+    let is_over = AtomicBool::new(false);
+    let refused = thread::scope(|scope| {
+        let all = scope.spawn(|| {
+            let mut all = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                all += refused(address, 1, 20);
+            }
+            all
+        });
+        (0..30).for_each(|_| drop(restart(&server)));
+        is_over.store(true, Ordering::Relaxed);
+        all.join().expect("it counts")
+    });
+    assert_eq!(refused, 0);
+}
+
+/// One beyond the limit is refused, and the others keep their places.
+#[test]
+fn who_exceeds_a_limit_is_refused() {
+    for option in ["--max-connections-per-ip", "--max-connections"] {
+        let server = Server::start_with(&[option, "2"]);
+        let mut served = [server.connect(), server.connect()];
+        served.iter_mut().for_each(|client| client.exchange("ACQ4ME k 9 9 0", "LOCKED"));
+        for _ in 0..20 {
+            server.connect().expect_end();
+        }
+        served.iter_mut().for_each(|client| client.exchange("RELEASE", "RELEASED"));
+        server.log.wait_for(&format!("{option} is reached"));
+    }
+}
