@@ -9,12 +9,11 @@ use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
 use crate::platform::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::platform::os::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use crate::platform::os::net::{
-    SendFlags, Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, send, shutdown,
-    sockopt,
+    Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, shutdown, sockopt,
 };
 use crate::platform::sys::{self, inherited_descriptor};
 use crate::sockets::options::{RefusedOptions, set_options};
-use crate::sockets::socket::{Socket, own_address};
+use crate::sockets::socket::{Socket, own_address, tell_unheard};
 use engine::Time;
 use log::error;
 use protocol::key_text;
@@ -63,9 +62,6 @@ impl SocketSettings {
         SocketSettings { backlog: options.backlog, keepalive_s: options.keepalive }
     }
 }
-
-/// The answer to operators whose control socket closes before they are heard.
-const NOT_HEARD: &[u8] = b"ERROR this control socket is closed; nothing was done\n";
 
 /// How many connections a queue is taken to have if the kernel does not tell: no more than most
 /// systems allow (listen(2), net.core.somaxconn).
@@ -487,10 +483,7 @@ impl Drop for Listener {
         self.shut();
         loop {
             match self.accept() {
-                Accepted::Connection(socket) => {
-                    // Fails if the operator has left.
-                    let _ = send(&socket, NOT_HEARD, SendFlags::NOSIGNAL);
-                }
+                Accepted::Connection(socket) => tell_unheard(&socket),
                 Accepted::Aborted(_) if !self.record_aborted() => {}
                 _ => break,
             }

@@ -78,7 +78,8 @@ fn leads_here(file: &OwnedFd) -> io::Result<bool> {
         Err(Errno::CONNREFUSED) => return Ok(false),
         connected => connected.map_err(named("connect(/proc/self/fd)"))?,
     }
-    Ok(sys::peer_credentials(&probe)?.pid == Some(process::id() as i32))
+    let owner = sys::peer_credentials(&probe).map_err(named("getsockopt(SO_PEERCRED)"))?;
+    Ok(owner.pid == Some(process::id() as i32))
 }
 
 /// How long other daemons may take to bind and listen.

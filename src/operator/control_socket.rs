@@ -18,7 +18,7 @@ use crate::platform::os::net::{SendFlags, send};
 use crate::platform::sys::{self, Peer};
 use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, ControlClient};
 use crate::sockets::slots::Slots;
-use crate::sockets::socket::Socket;
+use crate::sockets::socket::{Socket, tell_unheard};
 use crate::sockets::stream::{Flushed, Stream};
 use engine::Time;
 use log::{debug, info, warn};
@@ -218,6 +218,15 @@ impl ControlSocket {
     /// Whether a part of an answer is still to be sent.
     pub(crate) fn has_unsent(&self) -> bool {
         self.connections.iter().any(|(_, connection)| connection.has_unsent())
+    }
+
+    /// Closes it with the daemon. Operators whose orders were not read are told so.
+    pub(crate) fn close(mut self) {
+        for (_, connection) in self.connections.iter_mut() {
+            if !connection.has_unsent() && connection.has_input() {
+                tell_unheard(connection.stream.socket());
+            }
+        }
     }
 
     fn close_if_done(&mut self, client: ControlClient) {

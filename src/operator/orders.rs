@@ -101,7 +101,7 @@ impl Operators {
     }
 
     /// Returns this turn's orders. Signals come first: a hot restart must not lose an
-    /// order to stop.
+    /// order to stop, and no other is read then.
     pub(crate) fn take_orders(&mut self, now: Time) -> Vec<Order> {
         self.control.close_unread(now);
         let ready = std::mem::take(&mut self.ready);
@@ -110,6 +110,9 @@ impl Operators {
             orders.extend(
                 std::iter::from_fn(|| sys::next_signal(&self.signals)).filter_map(order_of),
             );
+        }
+        if orders.iter().any(|order| matches!(order, Order::Stop(_))) {
+            return orders;
         }
         if std::mem::take(&mut self.restarts_again) {
             orders.push(Order::Restart);

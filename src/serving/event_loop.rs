@@ -60,7 +60,9 @@ impl Server {
         // Clients are disconnected before anything waits for systemd or the log.
         drop(poll);
         listeners.close_tcp();
-        drop((clients, http, operator, listeners));
+        drop((clients, http));
+        operator.control.close();
+        drop(listeners);
         if !is_delivered {
             service_manager.stopping_at_last();
         }

@@ -4,8 +4,8 @@ use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
 use crate::platform::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::platform::os::io::{Errno, retry_on_intr};
 use crate::platform::os::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, getpeername, getsockname, recv,
-    recvmsg, shutdown, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown, getpeername,
+    getsockname, recv, recvmsg, send, shutdown, sockopt,
 };
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -17,6 +17,9 @@ const PASSED_MAX: usize = 253;
 
 /// Room for them, and for whatever else the kernel may add to a message.
 const PASSED_BYTES: usize = 4 * PASSED_MAX + 1024;
+
+/// The answer to operators whose control socket closes before they are heard.
+const NOT_HEARD: &[u8] = b"ERROR this control socket is closed; nothing was done\n";
 
 /// The socket of a connection: TCP, or Unix for operators.
 ///
@@ -121,9 +124,19 @@ pub(crate) fn peer_address(socket: impl AsFd) -> Result<SocketAddr, Errno> {
     canonical(getpeername(socket)?.ok_or(Errno::NOTCONN)?.try_into()?)
 }
 
-/// The address that the socket is bound to. An error for a family other than IPv4 and IPv6.
+/// The address that the socket is bound to. EAFNOSUPPORT for a family other than IPv4 and IPv6: the
+/// sockets of some have no name (EOPNOTSUPP: sock_no_getname in Linux, net/core/sock.c).
 pub(crate) fn own_address(socket: impl AsFd) -> Result<SocketAddr, Errno> {
-    canonical(getsockname(socket)?.try_into()?)
+    match getsockname(socket) {
+        Err(Errno::OPNOTSUPP) => Err(Errno::AFNOSUPPORT),
+        name => canonical(name?.try_into()?),
+    }
+}
+
+/// Tells an operator whose orders nobody reads any more.
+pub(crate) fn tell_unheard(operator: &Socket) {
+    // Fails if the operator has left.
+    let _ = send(operator, NOT_HEARD, SendFlags::NOSIGNAL);
 }
 
 /// A dual-stack socket reports an IPv4 client as an IPv4-mapped IPv6 address,
