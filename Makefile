@@ -223,7 +223,7 @@ test-all: checkout ## make test and the parts below, one after the other (root)
 
 test-seeds: checkout rust tools ## more seeds of what make test tries with a few
 	WRAPPER_SCRIPTS=200 $(CARGO) test --locked --test restart wrappers
-	RELOADS_SEEDS=40 PASSED_SEEDS=150 NAMES_SEEDS=40 $(CARGO) test --locked --test daemon -- reloads passed names
+	RELOADS_SEEDS=40 PASSED_SEEDS=150 $(CARGO) test --locked --test daemon -- reloads passed
 	DENIED_CALLS=all $(CARGO) test --locked --test daemon --test client -- denied_calls --nocapture
 
 test-suite: rust target/release/poolcounterd ## the C daemon's own tests, from Debian's sources, with ours (root)

@@ -2,7 +2,7 @@
 //! all wanted listeners or changes nothing.
 
 use crate::support::restart::Place;
-use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
+use crate::support::status::NO_ADDRESS;
 use crate::support::{
     Client, DAEMON, PATIENCE, Server, daemon_command, eventually, finish, launched,
 };
@@ -45,8 +45,12 @@ impl Daemon {
     /// Reloads with `arguments` added to `--control`.
     fn reload(&self, arguments: &[&str]) -> String {
         let control = self.text("control.sock");
-        let all = [&["--control", &control], arguments].concat();
-        self.ask(&format!("RESTART {}", serde_json::json!(all)))
+        self.reload_to(&[&["--control", &control], arguments].concat())
+    }
+
+    /// Reloads with these arguments alone.
+    fn reload_to(&self, arguments: &[&str]) -> String {
+        self.ask(&format!("RESTART {}", serde_json::json!(arguments)))
     }
 }
 
@@ -118,32 +122,6 @@ fn mode_and_group(path: &Path) -> (u32, u32) {
     (meta.permissions().mode() & 0o7777, meta.gid())
 }
 
-/// The second socket would replace the file of the first, and clients would find no
-/// daemon.
-#[test]
-fn clients_and_operators_need_separate_paths() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
-    let control = daemon.text("control.sock");
-    let answer = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--listen-unix", &control]);
-    assert!(answer.starts_with("ERROR refused: "), "{answer:?}");
-    assert!(answer.contains("--listen-unix"), "{answer:?}");
-    // Another spelling of the path is still the operators' socket.
-    let again = daemon.text("./control.sock");
-    let answer = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--listen-unix", &again]);
-    assert!(answer.starts_with("ERROR refused: "), "{answer:?}");
-    let [one, other] = ["one.sock", "./one.sock"].map(|name| daemon.text(name));
-    for second in [&one, &other] {
-        let paths = ["--listen-unix", &one, "--control", second];
-        let tcp = ["-l", "127.0.0.1", "-p", "0"];
-        let cold = finish(&mut daemon_command(&[&tcp[..], &paths].concat()));
-        assert_eq!(cold.code, Some(WRONG_OPTIONS), "{second}");
-        let answer = daemon.reload(&[&tcp[..], &paths].concat());
-        assert!(answer.starts_with("ERROR refused: "), "{second}: {answer:?}");
-        assert!(!Path::new(&one).exists(), "{second}");
-    }
-    assert!(daemon.ask("HELP").starts_with("RESTART"));
-}
-
 /// The new binary passes the trial, then fails to execute.
 #[test]
 fn a_hot_restart_that_fails_late_leaves_no_new_socket() {
@@ -153,11 +131,11 @@ fn a_hot_restart_that_fails_late_leaves_no_new_socket() {
     daemon.place.install_script("chmod a-x $0; exec $REAL \"$@\"");
     let fine = daemon.text("fine.sock");
     let mut arguments =
-        vec!["-l", "0.0.0.0", "-p", "0", "--listen-unix", &fine, "--control-group", group];
+        vec!["-l", "0.0.0.0", "-p", "0", "--control", &fine, "--control-group", group];
     if group.is_empty() {
         arguments.truncate(6);
     }
-    let answer = daemon.reload(&arguments);
+    let answer = daemon.reload_to(&arguments);
     assert!(answer.contains("can't be executed"), "{answer:?}");
     assert!(!Path::new(&fine).exists());
     assert!(!is_served(([127, 0, 0, 2], port).into()));
@@ -185,13 +163,12 @@ fn full_queue(path: &str) -> (UnixListener, Vec<OwnedFd>) {
 #[test]
 fn a_socket_in_use_is_not_replaced_even_if_its_owner_does_not_accept() {
     let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
-    let port = daemon.server.address().port().to_string();
     let path = daemon.text("theirs.sock");
     let _theirs = full_queue(&path);
-    let answer = daemon.reload(&["-l", "127.0.0.1", "-p", &port, "--listen-unix", &path]);
-    assert!(answer.starts_with("ERROR refused: Couldn't listen on"), "{answer:?}");
-    let cold = ["-l", "127.0.0.1", "-p", "0", "--listen-unix", &path];
-    assert_eq!(finish(&mut daemon_command(&cold)).code, Some(NO_ADDRESS));
+    let moved = ["-l", "127.0.0.1", "-p", "0", "--control", &path];
+    let answer = daemon.reload_to(&moved);
+    assert!(answer.starts_with("ERROR refused: Can't open the control socket"), "{answer:?}");
+    assert_eq!(finish(&mut daemon_command(&moved)).code, Some(NO_ADDRESS));
     daemon.server.connect().settle();
     assert!(Path::new(&path).exists());
 }
@@ -213,8 +190,7 @@ fn a_restart_answers_what_it_has_closed() {
     assert_eq!(daemon.reload(&other), restarted(&format!("; closed: {clients}")));
     daemon.server.log.wait_for(&format!("hot restart; closed: {clients}"));
     let (before, after) = (daemon.text("control.sock"), daemon.text("other.sock"));
-    let moved = serde_json::json!([&other[..], &["--control", &after]].concat());
-    let answer = daemon.ask(&format!("RESTART {moved}"));
+    let answer = daemon.reload_to(&[&other[..], &["--control", &after]].concat());
     assert_eq!(answer, restarted(&format!("; closed: control socket {before}")));
 }
 

@@ -1,14 +1,9 @@
-//! Which clients are admitted: `--allow`, `--max-connections`,
-//! `--max-connections-per-ip`, `--listen-unix`.
+//! Which clients are admitted: `--allow`, `--max-connections`, `--max-connections-per-ip`.
 
-use crate::support::status::NO_ADDRESS;
-use crate::support::{PATIENCE, Server, daemon_command, finish, leave_stale_socket};
+use crate::support::{PATIENCE, Server};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 
 /// A connection from a chosen address.
 struct From(TcpStream);
@@ -29,17 +24,15 @@ impl From {
     /// Whether it is served. If not, the connection ends, by a reset if its input crossed
     /// the close.
     fn is_served(&mut self) -> bool {
-        is_served(&mut self.0)
-    }
-}
-
-fn is_served(stream: &mut (impl Read + Write)) -> bool {
-    let _ = stream.write_all(b"STATS UPTIME\n");
-    let mut answer = [0; 8];
-    match stream.read_exact(&mut answer) {
-        Ok(()) => answer == *b"uptime: ",
-        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => panic!("neither served nor closed"),
-        Err(_) => false,
+        let _ = self.0.write_all(b"STATS UPTIME\n");
+        let mut answer = [0; 8];
+        match self.0.read_exact(&mut answer) {
+            Ok(()) => answer == *b"uptime: ",
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("neither served nor closed")
+            }
+            Err(_) => false,
+        }
     }
 }
 
@@ -57,60 +50,6 @@ fn an_ipv4_network_may_be_written_in_mapped_notation() {
     let server = Server::start_with(&["--allow", "::ffff:127.8.0.0/112"]);
     assert!(is_served_from("127.8.0.1", server.address()));
     assert!(!is_served_from("127.9.0.1", server.address()));
-}
-
-/// An unused path.
-fn socket_path(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("pool-{}-{name}.sock", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    path
-}
-
-fn start_at(path: &std::path::Path, more: &[&str]) -> Server {
-    let mut arguments = vec!["--listen-unix", path.to_str().expect("path")];
-    arguments.extend(more);
-    Server::start_with(&arguments)
-}
-
-fn unix_connect(path: &std::path::Path) -> UnixStream {
-    let stream = UnixStream::connect(path).expect("connect");
-    stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
-    stream
-}
-
-#[test]
-fn the_mode_of_the_unix_socket_restricts_users() {
-    for (arguments, mode) in [(&[][..], 0o660), (&["--listen-unix-mode", "600"], 0o600)] {
-        let path = socket_path(&format!("mode-{mode:o}"));
-        let _server = start_at(&path, arguments);
-        let actual = std::fs::metadata(&path).expect("the socket").permissions().mode();
-        assert_eq!(actual & 0o777, mode);
-    }
-}
-
-#[test]
-fn a_stale_unix_socket_is_replaced() {
-    let path = socket_path("stale");
-    // As a killed daemon leaves it.
-    leave_stale_socket(&path);
-    let _server = start_at(&path, &[]);
-    assert!(is_served(&mut unix_connect(&path)));
-}
-
-#[test]
-fn the_unix_socket_of_a_running_daemon_is_left_alone() {
-    let path = socket_path("taken");
-    let _server = start_at(&path, &[]);
-    refuses_to_start_at(&path);
-    assert!(is_served(&mut unix_connect(&path)));
-}
-
-fn refuses_to_start_at(path: &std::path::Path) {
-    let path = path.to_str().expect("path");
-    let arguments = ["-l", "127.0.0.1", "-p", "0", "--listen-unix", path];
-    let finished = finish(&mut daemon_command(&arguments));
-    assert_eq!(finished.code, Some(NO_ADDRESS));
-    assert!(finished.stderr.contains(path), "{}", finished.stderr);
 }
 
 /// Somebody's browser sends it for a web page, or a server for a forged address. It comes in any

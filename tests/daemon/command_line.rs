@@ -58,8 +58,6 @@ fn a_bad_value_gets_a_suggestion() {
     for (arguments, right) in [
         (["-p", "abc"], "from 0 to 65535"),
         (["-p", "65536"], "from 0 to 65535"),
-        (["--listen-unix-mode", "999"], "octal"),
-        (["--listen-unix-mode", "1777"], "octal"),
         (["--allow", "10.0.0.0/33"], "such as 10.0.0.0/8"),
         (["--http", "localhost:9531"], "such as 10.1.2.3:9531"),
         (["--max-connections", "0"], "at least 1"),
@@ -98,23 +96,21 @@ fn an_impossible_socket_path_is_explained() {
         let _ = fs::remove_file(folder.join(link));
         std::os::unix::fs::symlink(target, folder.join(link)).expect("a link");
     }
-    for option in ["--control", "--listen-unix"] {
-        for (name, why, status) in [
-            ("", "is a directory", WRONG_OPTIONS),
-            ("file", "is not a socket", WRONG_OPTIONS),
-            ("file/below", "Not a directory", WRONG_OPTIONS),
-            ("dangling", "is not a socket", WRONG_OPTIONS),
-            ("circle/below", "symbolic links", WRONG_OPTIONS),
-            // Something may make it.
-            ("missing/file", "directory does not exist", NO_ADDRESS),
-        ] {
-            let path = folder.join(name);
-            let path = path.to_str().expect("a path");
-            let refused = run(&["-l", "127.0.0.1", "-p", "0", option, path]);
-            assert_eq!(refused.code, Some(status), "{option} {path}");
-            for part in [path, why] {
-                assert!(refused.stderr.contains(part), "{option}: {}", refused.stderr);
-            }
+    for (name, why, status) in [
+        ("", "is a directory", WRONG_OPTIONS),
+        ("file", "is not a socket", WRONG_OPTIONS),
+        ("file/below", "Not a directory", WRONG_OPTIONS),
+        ("dangling", "is not a socket", WRONG_OPTIONS),
+        ("circle/below", "symbolic links", WRONG_OPTIONS),
+        // Something may make it.
+        ("missing/file", "directory does not exist", NO_ADDRESS),
+    ] {
+        let path = folder.join(name);
+        let path = path.to_str().expect("a path");
+        let refused = run(&["-l", "127.0.0.1", "-p", "0", "--control", path]);
+        assert_eq!(refused.code, Some(status), "{path}");
+        for part in [path, why] {
+            assert!(refused.stderr.contains(part), "{}", refused.stderr);
         }
     }
     assert_eq!(fs::read_to_string(folder.join("file")).expect("it is there"), "precious");
@@ -207,16 +203,12 @@ fn an_unknown_option_is_refused_by_name() {
 /// systemd retries after other errors, such as an address that is missing at boot.
 #[test]
 fn what_no_retry_mends_is_a_wrong_option() {
-    let path = std::env::temp_dir().join(format!("pool-wrong-{}", std::process::id()));
-    let path = path.to_str().expect("a path");
     let long = format!("/tmp/{}", "x".repeat(120));
     for arguments in [
         &["-l", "192.0.2.1", "--http", "192.0.2.1:7531"][..],
         &["-l", "0.0.0.0", "--http", "127.0.0.1:7531"],
         &["-l", "127.0.0.1", "--http", "[::]:7531"],
-        &["-l", "192.0.2.1", "--listen-unix", path, "--control", path],
         &["-l", "127.0.0.1", "-p", "0", "--control", &long],
-        &["-l", "127.0.0.1", "-p", "0", "--listen-unix", &long],
         // A missing address beside it does not make a retry useful.
         &["-l", "192.0.2.1", "-p", "0", "--control", &long],
         // A link-local address without its interface.

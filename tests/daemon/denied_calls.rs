@@ -14,7 +14,7 @@ use crate::support::{
     wait_for_exit,
 };
 use std::io::Write;
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -219,7 +219,7 @@ fn with_denied(call: &DeniedCall, error: u16, listens: Listens) -> String {
     format!("serves, {reloads}; {}", complaints(&lines).join("; "))
 }
 
-/// A daemon that serves on TCP, on a Unix socket, to operators and to HTTP.
+/// A daemon that serves clients, operators and HTTP.
 struct Daemon {
     place: Place,
     process: Process,
@@ -253,10 +253,11 @@ impl Daemon {
         let port = 7600 + 2 * COUNT.fetch_add(1, Ordering::Relaxed);
         let [address, http] = [port, port + 1].map(|port| SocketAddr::from((ip, port)));
         let path = |name| place.path(name).display().to_string();
-        let (ip, unix, control) = (ip.to_string(), path("unix.sock"), path("control.sock"));
+        let (ip, control) = (ip.to_string(), path("control.sock"));
+        let group = rustix::process::getgid().as_raw().to_string();
         let (port, http_text) = (port.to_string(), http.to_string());
-        let mut arguments = vec!["-l", &ip, "-p", &port, "--listen-unix", &unix];
-        arguments.extend(["--control", &control, "--http", &http_text]);
+        let mut arguments = vec!["-l", &ip, "-p", &port, "--control", &control];
+        arguments.extend(["--control-group", &group, "--http", &http_text]);
         // A machine may have no IPv6.
         if TcpListener::bind("[::1]:0").is_ok() {
             arguments.extend(["--http", "[::1]:0"]);
@@ -273,7 +274,8 @@ impl Daemon {
         let (mut has_ended, mut listens) = (false, false);
         let decided = eventually(|| {
             has_ended = process.0.try_wait().expect("wait").is_some();
-            listens = UnixStream::connect(&control).is_ok();
+            // The last one of TCP: the control socket listens before it has its group.
+            listens = TcpStream::connect(http).is_ok() && UnixStream::connect(&control).is_ok();
             has_ended || listens
         });
         assert!(decided, "it neither serves nor ends: {:#?}", log.lines());
@@ -295,8 +297,6 @@ impl Daemon {
         client.settle();
         client.shut_writing();
         client.read_to_end();
-        let unix = UnixStream::connect(self.place.path("unix.sock")).expect("connect");
-        exchange_on_unix(unix);
         let (head, _) = http::get(self.http, "/metrics");
         assert!(head.contains(" 200 "), "{head}");
         let answer = self.operator().ask("LOG off");
@@ -334,13 +334,4 @@ fn complaints(lines: &[String]) -> Vec<&str> {
     let of = |line: &'_ String| line.split_once(" WARN ").or(line.split_once(" ERROR ")).is_some();
     let texts = lines.iter().filter(|line| of(line));
     texts.map(|line| line.split_once("] ").map_or(line.as_str(), |(_, text)| text)).collect()
-}
-
-fn exchange_on_unix(mut stream: UnixStream) {
-    use std::io::Read;
-    stream.write_all(b"ACQ4ME u 1 9 5\nRELEASE\n").expect("send");
-    stream.shutdown(Shutdown::Write).expect("shutdown");
-    let mut answers = String::new();
-    stream.read_to_string(&mut answers).expect("answers");
-    assert_eq!(answers, "LOCKED\nRELEASED\n");
 }

@@ -2,14 +2,12 @@
 
 use crate::support::restart::{Place, restart};
 use crate::support::status::DRAINED;
-use crate::support::{
-    Client, DAEMON, PATIENCE, Server, backlog, backlog_granted, daemon_command, launched,
-};
+use crate::support::{Client, PATIENCE, Server, backlog, backlog_granted, daemon_command};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 #[track_caller]
@@ -147,31 +145,6 @@ fn an_inherited_socket_is_closed_and_still_works_for_its_next_owner() {
     let next = Server::spawn(daemon_command(&[]).stdin(OwnedFd::from(listener)));
     new_client.expect("LOCKED");
     assert_eq!(next.address(), address);
-}
-
-/// Besides the daemon, only children that other tests start briefly hold the two
-/// descriptors.
-fn server_with_two_of_systemd(tcp: TcpListener, unix: UnixListener) -> Server {
-    let shell = "exec 3<&0 4>&1 0</dev/null 1>/dev/null; \
-                 LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
-    let mut command = launched(&["sh", "-c", shell, "sh"], DAEMON, &[]);
-    Server::spawn(command.stdin(OwnedFd::from(tcp)).stdout(OwnedFd::from(unix)))
-}
-
-#[test]
-fn an_inherited_unix_socket_held_elsewhere_is_reported() {
-    let place = Place::new();
-    let path = place.path("clients.sock");
-    let tcp = TcpListener::bind("127.0.0.1:0").expect("bind");
-    let unix = UnixListener::bind(&path).expect("bind");
-    let theirs = unix.try_clone().expect("dup");
-    let server = server_with_two_of_systemd(tcp, theirs);
-    let _client = server.connect();
-    server.settle();
-    drain(&server);
-    server.log.wait_for(&format!("unix:{} is closed here, but another process", path.display()));
-    UnixStream::connect(&path).expect("waits");
-    drop(unix);
 }
 
 /// Another process has shut it down: accept(2) always fails.

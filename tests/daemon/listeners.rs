@@ -1,17 +1,14 @@
 //! Listening sockets that the daemon did not open itself: standard input, as the
 //! reference passes it in a hot restart, and those of systemd.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
 
 use crate::support::restart::restart;
 use crate::support::status::WRONG_OPTIONS;
 use crate::support::{
-    Client, PATIENCE, Server, backlog, backlog_granted, daemon_command, finish, in_shell, skip,
+    Client, Server, backlog, backlog_granted, daemon_command, finish, in_shell, skip,
 };
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::net::{
@@ -23,22 +20,6 @@ fn tcp_listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     (listener, address)
-}
-
-/// An unused path for a socket.
-fn socket_path(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_file(&path);
-    path
-}
-
-fn ask_unix(path: &Path, line: &str) -> String {
-    let mut stream = UnixStream::connect(path).expect("connect");
-    writeln!(stream, "{line}").expect("send");
-    let mut answer = String::new();
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    BufReader::new(stream).read_line(&mut answer).expect("an answer");
-    answer
 }
 
 /// Connections in its queue are served too.
@@ -79,18 +60,6 @@ fn after_an_inherited_listener_the_port_is_free_at_once() {
     let port = address.port().to_string();
     let next = Server::spawn(&mut daemon_command(&["-l", "127.0.0.1", "-p", &port]));
     next.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
-}
-
-#[test]
-fn a_unix_socket_as_standard_input_is_served() {
-    let path = socket_path("standard-input.sock");
-    let listener = UnixListener::bind(&path).expect("a socket");
-    let mut command = daemon_command(&[]);
-    let mut server = Server::spawn_anywhere(command.stdin(OwnedFd::from(listener)));
-    assert_eq!(ask_unix(&path, "ACQ4ME k 1 1 0"), "LOCKED\n");
-    assert!(ask_unix(&path, "STATS UPTIME").starts_with("uptime: "));
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_exit().code(), Some(0));
 }
 
 #[test]
@@ -147,18 +116,16 @@ fn a_socket_of_multipath_tcp_is_served() {
 
 #[test]
 fn sockets_of_systemd_are_served_instead_of_l() {
-    let (listener, address) = tcp_listener();
-    let path = socket_path("systemd.sock");
-    let unix_listener = UnixListener::bind(&path).expect("a socket");
+    let [(one, address), (other, other_address)] = [(); 2].map(|()| tcp_listener());
     let mut command = in_shell(AS_SYSTEMD_WITH_TWO, &["-l", "192.0.2.1"]);
-    command.stdin(OwnedFd::from(listener)).stdout(OwnedFd::from(unix_listener));
+    command.stdin(OwnedFd::from(one)).stdout(OwnedFd::from(other));
     let server = Server::spawn(command.env("LISTEN_FDS", "2"));
-    assert_eq!(server.addresses(), [address]);
+    assert_eq!(server.addresses(), [address, other_address]);
     // Both belong to one server.
     server.connect().exchange("ACQ4ME k 1 9 0", "LOCKED");
     let mut holder = server.connect();
     holder.exchange("ACQ4ME held 1 9 0", "LOCKED");
-    assert_eq!(ask_unix(&path, "ACQ4ME held 1 9 0"), "TIMEOUT\n");
+    Client::connect(other_address).exchange("ACQ4ME held 1 9 0", "TIMEOUT");
 }
 
 #[test]

@@ -1,22 +1,18 @@
-//! Clients of Unix sockets pass descriptors without being asked (SECURITY.md). Closing the
-//! last copy of a TCP socket that lingers (socket(7), SO_LINGER) blocks until its peer has
-//! read everything: here for longer than a test waits.
+//! Operators pass descriptors without being asked. Closing the last copy of a TCP socket that
+//! lingers (socket(7), SO_LINGER) blocks until its peer has read everything: here for longer than
+//! a test waits.
 
 use crate::support::random::{Random, number_from_environment};
 use crate::support::restart::Place;
-use crate::support::{
-    DAEMON, PATIENCE, Server, allow_descriptors, daemon_command, eventually, launched,
-};
+use crate::support::{DAEMON, PATIENCE, Server, allow_descriptors, eventually, launched};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
-use rustix::process::Signal;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IoSlice, Write};
+use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 
 /// How many descriptors a message may carry: unix(7).
 const PASSED_MAX: usize = 253;
@@ -37,12 +33,6 @@ impl Lingering {
         while socket.write(&[0; 65536]).is_ok() {}
         sockopt::set_socket_linger(&socket, Some(PATIENCE * 10)).expect("SO_LINGER");
         Lingering { socket, peer }
-    }
-
-    /// Sends the only copy, with these bytes. Returns the peer.
-    fn pass(self, to: &UnixStream, bytes: &[u8]) -> TcpStream {
-        pass(to, bytes, &[self.socket.as_fd()], SendFlags::empty()).expect("sendmsg");
-        self.peer
     }
 }
 
@@ -72,125 +62,25 @@ const ON_AN_OLD_KERNEL: &str = r"
     syscall($prctl, 22, 2, $program, 0, 0) == 0 or die $!;
     exec @ARGV or die $!";
 
-/// A daemon on such a kernel, with a Unix socket for clients and one for operators.
+/// A daemon on such a kernel, and its control socket.
 struct Scene {
     server: Server,
     place: Place,
 }
 
 impl Scene {
-    fn with(arguments: &[&str]) -> Scene {
+    fn new() -> Scene {
         allow_descriptors();
         let place = Place::new();
         let [prctl, setsockopt] = [libc::SYS_prctl, libc::SYS_setsockopt].map(|n| n.to_string());
         let launcher = ["perl", "-e", ON_AN_OLD_KERNEL, &prctl, &setsockopt];
-        let mut command = launched(&launcher, DAEMON, &["-l", "127.0.0.1", "-p", "0"]);
-        let [clients, control] = ["s", "c"].map(|name| place.path(name));
-        command.arg("--listen-unix").arg(clients).arg("--control").arg(control).args(arguments);
-        Scene { server: Server::spawn(&mut command), place }
+        let control = place.path("c").display().to_string();
+        let options = ["-l", "127.0.0.1", "-p", "0", "--control", &control];
+        Scene { server: Server::spawn(&mut launched(&launcher, DAEMON, &options)), place }
     }
 
-    fn connect(&self, name: &str) -> UnixStream {
-        connect(&self.place.path(name))
-    }
-}
-
-fn connect(path: &Path) -> UnixStream {
-    let stream = UnixStream::connect(path).expect("connect");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream
-}
-
-fn line(stream: &UnixStream) -> String {
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).expect("an answer");
-    line
-}
-
-fn as_last_of_many(scene: &Scene) -> TcpStream {
-    let client = scene.connect("s");
-    let (null, Lingering { socket, peer }) = (File::open("/dev/null").unwrap(), Lingering::new());
-    let mut descriptors = vec![null.as_fd(); PASSED_MAX - 1];
-    descriptors.push(socket.as_fd());
-    pass(&client, b"RELEASE\n", &descriptors, SendFlags::empty()).expect("sendmsg");
-    drop(socket);
-    assert_eq!(line(&client), "NOT_LOCKED\n");
-    peer
-}
-
-/// The kernel discards such a byte, and the descriptors with it, unless it is read in
-/// line.
-fn with_an_urgent_byte(scene: &Scene) -> TcpStream {
-    let mut client = scene.connect("s");
-    let Lingering { socket, peer } = Lingering::new();
-    match pass(&client, b"R", &[socket.as_fd()], SendFlags::OOB) {
-        // Before Linux 5.15, or without CONFIG_AF_UNIX_OOB.
-        Err(Errno::OPNOTSUPP) => client.write_all(b"R").expect("send"),
-        sent => drop(sent.expect("sendmsg")),
-    }
-    drop(socket);
-    client.write_all(b"ELEASE\n").expect("send");
-    assert_eq!(line(&client), "NOT_LOCKED\n");
-    peer
-}
-
-#[test]
-fn a_passed_socket_that_lingers_delays_no_client() {
-    let ways: [fn(&Scene) -> TcpStream; 2] = [as_last_of_many, with_an_urgent_byte];
-    for way in ways {
-        let scene = Scene::with(&[]);
-        let mut other = scene.server.connect();
-        other.settle();
-        let kept = way(&scene);
-        other.settle();
-        drop(kept);
-    }
-}
-
-/// The queue has more connections than a turn accepts.
-#[test]
-fn sockets_that_linger_in_a_queue_do_not_delay_its_end() {
-    let mut scene = Scene::with(&[]);
-    scene.server.connect().settle();
-    scene.server.signal(Signal::STOP);
-    let clients: Vec<UnixStream> = (0..100).map(|_| scene.connect("s")).collect();
-    scene.server.signal(Signal::TERM);
-    let pass = |client| (Lingering::new().pass(&client, b"ACQ4ME k 1 1 0\n"), client);
-    let kept: Vec<_> = clients.into_iter().map(pass).collect();
-    scene.server.signal(Signal::CONT);
-    assert_eq!(scene.server.wait_for_exit().code(), Some(0));
-    drop(kept);
-}
-
-/// Since Linux 6.16 no descriptor can be passed; on older kernels no client notices one.
-#[test]
-fn descriptors_are_refused_if_the_kernel_supports_it() {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("its version");
-    let mut numbers = release.split(['.', '-']).map_while(|word| word.parse::<u32>().ok());
-    let version = (numbers.next().unwrap(), numbers.next().unwrap());
-    let place = Place::new();
-    let [own, control, inherited] = ["s", "c", "i"].map(|name| place.path(name));
-    let listener = UnixListener::bind(&inherited).expect("a socket");
-    let mut command = daemon_command(&[]);
-    command.arg("--listen-unix").arg(&own).arg("--control").arg(&control);
-    let _server = Server::spawn_anywhere(command.stdin(OwnedFd::from(listener)));
-    let requests: [(&PathBuf, &[u8], &str); 3] = [
-        (&own, b"RELEASE\n", "NOT_LOCKED\n"),
-        (&inherited, b"RELEASE\n", "NOT_LOCKED\n"),
-        (&control, b"LOG\n", "OK log filter: info\n"),
-    ];
-    for (path, request, answer) in requests {
-        let mut client = connect(path);
-        let passed = pass(&client, request, &[client.as_fd()], SendFlags::empty());
-        if version >= (6, 16) {
-            assert_eq!(passed, Err(Errno::PERM), "{path:?}");
-        } else {
-            assert_eq!(passed, Ok(request.len()), "{path:?}");
-        }
-        if passed.is_err() {
-            client.write_all(request).expect("send");
-        }
-        assert_eq!(line(&client), answer, "{path:?}");
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.place.path("c")).expect("connect")
     }
 }
 
@@ -207,7 +97,7 @@ fn passed_descriptors_delay_no_client_and_are_closed() {
 }
 
 fn pass_anything(random: &mut Random) {
-    let scene = Scene::with(&["--max-connections", "6"]);
+    let scene = Scene::new();
     let mut other = scene.server.connect();
     other.settle();
     let before = scene.server.descriptors();
@@ -215,7 +105,7 @@ fn pass_anything(random: &mut Random) {
     for _ in 0..40 {
         match random.next() % 4 {
             0 => drop(clients.pop()),
-            _ => clients.insert(0, scene.connect(random.one_of(&["s", "s", "c"]))),
+            _ => clients.insert(0, scene.connect()),
         }
         let n = random.next() as usize % clients.len().max(1);
         let Some(client) = clients.get_mut(n) else { continue };
@@ -233,11 +123,11 @@ fn pass_anything(random: &mut Random) {
     drop(peers);
 }
 
-/// The client may have been refused, or its buffer be full. Returns the peer of the
+/// The operator may have been refused, or its buffer be full. Returns the peer of the
 /// lingering socket.
 fn pass_something(client: &mut UnixStream, random: &mut Random) -> Option<TcpStream> {
     if random.next() % 3 == 0 {
-        let _ = client.write_all(random.one_of(&[b"ACQ4ME k 1 1 0\n", b"STATS FULL\nREL"]));
+        let _ = client.write_all(random.one_of(&[b"LOG info\n", b"STATS FULL\nLO"]));
     }
     let lingering = Lingering::new();
     let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
@@ -255,7 +145,7 @@ fn pass_something(client: &mut UnixStream, random: &mut Random) -> Option<TcpStr
     let count = random.one_of(&[1, 1, 2, 3, 64, PASSED_MAX]);
     let chosen: Vec<usize> = (0..count).map(|_| random.next() as usize % kinds.len()).collect();
     let descriptors: Vec<BorrowedFd<'_>> = chosen.iter().map(|&n| kinds[n]).collect();
-    let bytes = random.one_of(&["R", "RELEASE\n", "\n", "ACQ4ME k"]);
+    let bytes = random.one_of(&["L", "LOG\n", "\n", "STATS KEY k"]);
     let flags = random.one_of(&[SendFlags::empty(), SendFlags::empty(), SendFlags::OOB]);
     let passed = pass(client, bytes.as_bytes(), &descriptors, flags);
     if passed.is_err() || !chosen.contains(&0) {

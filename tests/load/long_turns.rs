@@ -7,7 +7,6 @@ use crate::support::{Client, Server};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,13 +15,6 @@ const LONGEST_TURN: Duration = Duration::from_millis(300);
 
 /// Four times what 40 MB of keys take, half of it for 64 rules.
 const RESTART_PAUSE: Duration = Duration::from_millis(1_000);
-
-fn ask(stream: &mut UnixStream, line: &str) -> String {
-    stream.write_all(line.as_bytes()).expect("send");
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).expect("an answer");
-    answer
-}
 
 struct Scene {
     server: Server,
@@ -37,10 +29,10 @@ impl Scene {
 
     fn with_rules(third: u8, clients: usize, rules: &str) -> Scene {
         let place = Place::new();
-        let [control, other, file] = ["control", "other", "rules"].map(|name| place.path(name));
+        let [control, file] = ["control", "rules"].map(|name| place.path(name));
         fs::write(&file, rules).expect("write");
-        let [control, other, file] = [control, other, file].map(|path| path.display().to_string());
-        let options = ["--control", &control, "--listen-unix", &other, "--rules", &file];
+        let [control, file] = [control, file].map(|path| path.display().to_string());
+        let options = ["--control", &control, "--rules", &file];
         let server = start_apart(third, &options);
         let crowd = connect_crowd(server.address(), crowd_size(clients));
         Scene { server, place, crowd }
@@ -48,20 +40,23 @@ impl Scene {
 
     fn order(&self, order: &str) -> String {
         let mut operator = UnixStream::connect(self.place.path("control")).expect("connect");
-        ask(&mut operator, &format!("{order}\n"))
+        writeln!(operator, "{order}").expect("send");
+        let mut answer = String::new();
+        BufReader::new(operator).read_line(&mut answer).expect("an answer");
+        answer
     }
 
     /// The longest wait of another client while `act` runs. A turn is not longer.
     fn longest_wait(&mut self, what: &str, act: impl FnOnce(&mut Scene)) {
-        let path: PathBuf = self.place.path("other");
+        let address = self.server.address();
         let ends = AtomicBool::new(false);
         let longest = std::thread::scope(|scope| {
             let other = scope.spawn(|| {
-                let mut other = UnixStream::connect(path).expect("connect");
+                let mut other = Client::connect(address);
                 let mut longest = Duration::ZERO;
                 while !ends.load(Ordering::Relaxed) {
                     let asked = Instant::now();
-                    assert_eq!(ask(&mut other, "RELEASE\n"), "NOT_LOCKED\n");
+                    other.exchange("RELEASE", "NOT_LOCKED");
                     longest = longest.max(asked.elapsed());
                 }
                 longest

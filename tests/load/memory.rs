@@ -3,13 +3,15 @@
 
 use crate::support::crowd::{connect_crowd, crowd_size, expect_empty, private_bytes, start_apart};
 use crate::support::restart::{CONTINUED, children};
-use crate::support::{Client, PATIENCE, Server};
+use crate::support::{Client, PATIENCE, Server, daemon_command, next_address};
+use rustix::net::sockopt;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -76,14 +78,20 @@ fn thousands_with_four_locks_of_the_longest_keys() {
     assert_bounded(&server, before, count, each);
 }
 
+/// A daemon whose connections inherit a fixed buffer for output: the kernel's may grow to 4 MiB.
+pub(crate) fn start_with_small_buffers() -> Server {
+    let listener = TcpListener::bind((next_address(), 0)).expect("a port");
+    sockopt::set_socket_send_buffer_size(&listener, 16 << 10).expect("SO_SNDBUF");
+    Server::spawn(daemon_command(&[]).stdin(OwnedFd::from(listener)))
+}
+
 /// A client that asks for `STATS FULL` this many times, reads nothing, and begins the
-/// longest line. Over a Unix socket, because the kernel's buffer then has a fixed
-/// size; TCP's may grow to 4 MiB.
-pub(crate) fn ask_and_look_away(path: &str, times: usize) -> UnixStream {
-    let mut client = UnixStream::connect(path).expect("connect");
-    client.write_all("STATS FULL\n".repeat(times).as_bytes()).expect("send");
+/// longest line.
+pub(crate) fn ask_and_look_away(address: SocketAddr, times: usize) -> Client {
+    let mut client = Client::connect_with_small_buffer(address);
+    client.send_bytes("STATS FULL\n".repeat(times).as_bytes());
     // Fails if the client was disconnected already.
-    let _ = client.write_all(&[b'x'; LINE_BYTES_MAX - 1]);
+    let _ = client.stream().write_all(&[b'x'; LINE_BYTES_MAX - 1]);
     client
 }
 
@@ -94,11 +102,11 @@ pub(crate) fn expect_all_handled(control: &mut Client) {
 }
 
 /// How many requests a client may leave unread without being disconnected.
-pub(crate) fn questions_until_cut_off(server: &Server, path: &str) -> usize {
+pub(crate) fn questions_until_cut_off(server: &Server) -> usize {
     const STEP: usize = 4;
     let mut control = server.connect();
     for times in (STEP..100_000).step_by(STEP) {
-        let _probe = ask_and_look_away(path, times);
+        let _probe = ask_and_look_away(server.address(), times);
         expect_all_handled(&mut control);
         if control.counter("failed_sends") > 0 {
             return times - STEP;
@@ -113,16 +121,14 @@ fn thousands_that_do_not_read_their_stats() {
     // with FULL_CROWD=1.
     let full = std::env::var_os("FULL_CROWD").is_some();
     let count = crowd_size(if full { 16_000 } else { 1_000 });
-    let path = std::env::temp_dir().join(format!("pool-unread-{}.sock", std::process::id()));
-    let path = path.to_str().expect("path");
-    let server = start_apart(4, &["--listen-unix", path]);
-    let times = questions_until_cut_off(&server, path);
+    let server = start_with_small_buffers();
+    let times = questions_until_cut_off(&server);
     let before = private_bytes(&server);
-    let crowd: Vec<UnixStream> = (0..count).map(|_| ask_and_look_away(path, times)).collect();
+    let ask = |times| ask_and_look_away(server.address(), times);
+    let crowd: Vec<Client> = (0..count).map(|_| ask(times)).collect();
     // This connection is accepted after all the others: when it gets its answer, they
     // have got their first ones.
-    let mut last = ask_and_look_away(path, 1);
-    last.read_exact(&mut [0]).expect("an answer");
+    ask(1).line();
     expect_all_handled(&mut server.connect());
     let used = private_bytes(&server) - before;
     assert!(used > count * UNREAD_BYTES_MAX / 2, "{used} bytes: unread answers are missing");

@@ -4,7 +4,9 @@
 //! `RESTART_PAUSES=9 cargo test --release --test load restart_pauses -- --nocapture` prints
 //! the best and median of this many restarts, with more keys.
 
-use crate::memory::{ask_and_look_away, expect_all_handled, questions_until_cut_off};
+use crate::memory::{
+    ask_and_look_away, expect_all_handled, questions_until_cut_off, start_with_small_buffers,
+};
 use crate::support::crowd::{connect_crowd, crowd_size, private_bytes, start_apart};
 use crate::support::random::number_from_environment;
 use crate::support::restart::restart;
@@ -138,12 +140,11 @@ fn unread_answers() {
     if std::env::var_os("RESTART_PAUSES").is_none() {
         return;
     }
-    let path = std::env::temp_dir().join(format!("pool-pauses-{}.sock", std::process::id()));
-    let path = path.to_str().expect("path");
-    let server = start_apart(14, &["--listen-unix", path]);
-    let questions = questions_until_cut_off(&server, path);
+    let server = start_with_small_buffers();
+    let questions = questions_until_cut_off(&server);
     let clients = crowd_size(15_000);
-    let crowd: Vec<_> = (0..clients).map(|_| ask_and_look_away(path, questions)).collect();
+    let crowd: Vec<_> =
+        (0..clients).map(|_| ask_and_look_away(server.address(), questions)).collect();
     expect_all_handled(&mut server.connect());
     let megabytes = private_bytes(&server) as u32 / 1_000_000;
     let finals: Vec<_> = (0..3).map(|_| final_pause(&server).0).collect();

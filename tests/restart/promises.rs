@@ -102,8 +102,8 @@ fn the_fork_that_writes_the_trial_snapshot_has_no_sockets() {
     let inject = "inject=close_range:signal=SIGSTOP";
     let strace = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", inject];
     let place = Place::new();
-    let path = place.path("unix.sock").display().to_string();
-    let arguments = ["-l", "127.0.0.1", "-p", "0", "--listen-unix", &path];
+    let path = place.path("control.sock").display().to_string();
+    let arguments = ["-l", "127.0.0.1", "-p", "0", "--control", &path];
     let starting = AtomicBool::new(true);
     let server = std::thread::scope(|scope| {
         // The daemon's start tries the call in a child, and waits for it.

@@ -158,7 +158,6 @@ impl Outside {
                 unsent: random.bytes(),
                 finishing: random.below(2) == 0,
                 unread: random.below(2) == 0,
-                unix: random.below(2) == 0,
             })
             .collect();
         let pools: Vec<_> = engine.pool_states().map(owned).collect();
@@ -264,7 +263,7 @@ fn listening(random: &mut Random) -> ListenersState {
         purpose: Purpose::Clients,
     };
     let group = (random.below(2) == 0).then(|| "ops".to_owned());
-    let unix = Wanted::Unix { path, mode: 0o660, group, purpose: Purpose::Control };
+    let control = Wanted::Control { path, group };
     let file = Some(SocketFile { device: u64::MAX, inode: 0 });
     let mut listener = |fd, wanted, file| ListenerState {
         fd,
@@ -272,17 +271,16 @@ fn listening(random: &mut Random) -> ListenersState {
         wanted,
         file,
         life: [ListenerStage::Open, ListenerStage::Closing][random.below(2) as usize],
-        may_hold_clients: random.below(2) == 0,
         left: random.below(100) as usize,
     };
     ListenersState {
         listeners: vec![
             listener(3, Some(tcp), None),
-            listener(4, Some(unix), file),
+            listener(4, Some(control), file),
             listener(5, None, None),
         ],
         draining: random.below(2) == 0,
-        lost: vec!["unix:/x".to_owned(); random.below(2) as usize],
+        lost: vec!["[::1]:7532".to_owned(); random.below(2) as usize],
         free_port: (random.below(2) == 0).then_some(40_000),
         own_descriptors: random.below(100) as u16,
     }

@@ -6,15 +6,14 @@
 //! snapshots -- --ignored`.
 
 use crate::support::restart::{Place, refused_restart};
-use crate::support::{Client, DAEMON, PATIENCE, wait_for_exit};
+use crate::support::{Client, DAEMON, Server, wait_for_exit};
 use crate::whole_snapshot::Snapshot;
 use engine::Time;
 use poolcounterd::snapshot::NEWEST;
 use poolcounterd::{Purpose, Wanted};
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -113,16 +112,9 @@ fn version_1_holds_the_recorded_facts() {
     assert_eq!(has(|c| c.unsent.ends_with(b"ERROR WRONG_STAT\n")), 2);
     assert_eq!(has(|c| c.finishing), 1);
     let listening = &snapshot.server.listening;
-    let kinds: Vec<(bool, Purpose)> = listening
-        .listeners
-        .iter()
-        .map(|listener| match listener.wanted.as_ref().expect("our own") {
-            Wanted::Tcp { purpose, .. } => (true, *purpose),
-            Wanted::Unix { purpose, .. } => (false, *purpose),
-        })
-        .collect();
-    let clients = Purpose::Clients;
-    assert_eq!(kinds, [(true, clients), (false, clients), (false, Purpose::Control)]);
+    let [clients, control] = &listening.listeners[..] else { panic!("{listening:?}") };
+    assert!(matches!(clients.wanted, Some(Wanted::Tcp { purpose: Purpose::Clients, .. })));
+    assert!(matches!(control.wanted, Some(Wanted::Control { .. })));
     assert!(snapshot.server.requester.is_none() && !listening.draining);
     assert!(snapshot.server.engine.started > Time::default());
     let counters = snapshot.server.engine.counters;
@@ -142,10 +134,11 @@ fn record() {
         panic!("set RECORD_SNAPSHOT to the file to write");
     };
     let place = Place::with_daemon();
-    let [control, unix] =
-        ["control.sock", "clients.sock"].map(|n| place.path(n).display().to_string());
-    let server =
-        place.start(&["--control", &control, "--listen-unix", &unix, "--max-hold", "limited=9"]);
+    let control = place.path("control.sock").display().to_string();
+    let server = place.start(&["--control", &control, "--max-hold", "limited=9"]);
+    // First: it takes longer than the waits.
+    let slow = [(); 2].map(|()| slow_reader(&server));
+    slow[1].stream().shutdown(Shutdown::Write).expect("shutdown");
     let mut clients: Vec<Client> = (0..9).map(|_| server.connect()).collect();
     clients[0].exchange("ACQ4ME ArticleView:1234 1 10 0", "LOCKED");
     for (n, line) in [
@@ -170,8 +163,6 @@ fn record() {
     clients[7].send_bytes(b"ACQ4ME \xff\0half");
     clients[8].send_bytes(&[b'x'; 5000]);
     clients[8].expect("ERROR LINE_TOO_LONG a line has at most 4096 bytes");
-    let slow = [(); 2].map(|()| slow_reader(&unix, || server.settle()));
-    slow[1].shutdown(Shutdown::Write).expect("shutdown");
     server.settle();
     place.install_script("cat /proc/self/fd/${POOLCOUNTERD_HANDOFF#*:} > $HERE/recorded; exit 1");
     refused_restart(&server);
@@ -179,16 +170,32 @@ fn record() {
 }
 
 /// Asks until the kernel does not accept all of the answers.
-fn slow_reader(path: &str, settle: impl Fn()) -> UnixStream {
+fn slow_reader(server: &Server) -> Client {
     const ANSWER_BYTES: u64 = 17;
-    let mut stream = UnixStream::connect(path).expect("connect");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-    for requests in (100..).step_by(100) {
-        stream.write_all("STATS x\n".repeat(100).as_bytes()).expect("send");
-        settle();
-        if rustix::io::ioctl_fionread(&stream).expect("FIONREAD") < requests * ANSWER_BYTES {
-            return stream;
+    const STEP: usize = 500;
+    // More than they cost.
+    const TURNS: usize = 100;
+    let mut client = Client::connect_with_small_buffer(server.address());
+    for requests in (STEP as u64..).step_by(STEP) {
+        client.send_bytes("STATS x\n".repeat(STEP).as_bytes());
+        let lacks_some = |_| {
+            server.settle();
+            let received = rustix::io::ioctl_fionread(client.stream()).expect("FIONREAD");
+            received + sent_to(&client) < requests * ANSWER_BYTES
+        };
+        if (0..TURNS).all(lacks_some) {
+            return client;
         }
     }
     unreachable!()
+}
+
+/// How many bytes the kernel has for the client, which has not acknowledged them.
+fn sent_to(client: &Client) -> u64 {
+    let port = client.stream().local_addr().expect("its address").port();
+    let sockets = fs::read_to_string("/proc/net/tcp").expect("/proc");
+    let mut rows = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let peer = rows.find(|row| row[2].ends_with(&format!(":{port:04X}"))).expect("its peer");
+    let (unsent, _) = peer[4].split_once(':').expect("two queues");
+    u64::from_str_radix(unsent, 16).expect("bytes")
 }

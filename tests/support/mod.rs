@@ -114,14 +114,6 @@ impl Server {
         server
     }
 
-    /// As [`Server::spawn`], for listeners whose log line has no TCP address.
-    pub(crate) fn spawn_anywhere(command: &mut Command) -> Server {
-        let child = command.stderr(Stdio::piped()).spawn();
-        let server = Server::of(child.expect("start the daemon"));
-        server.log.wait_for("listening on ");
-        server
-    }
-
     /// As [`Server::spawn`], for a command whose stderr is set already; reads the
     /// other end of it.
     pub(crate) fn spawn_logging(command: &mut Command, stderr: impl Into<OwnedFd>) -> Server {
