@@ -1,6 +1,7 @@
 //! What the daemon listens on: a cold start, a reload and UNDRAIN agree, and each opens
 //! all wanted listeners or changes nothing.
 
+use crate::support::http;
 use crate::support::restart::Place;
 use crate::support::status::NO_ADDRESS;
 use crate::support::{
@@ -115,6 +116,69 @@ fn http_is_refused_the_port_that_clients_got_from_port_0() {
     assert!(answer.starts_with("ERROR refused: Couldn't bind to 127.0.0.1:"), "{answer:?}");
     assert!(answer.ends_with("for HTTP: clients have that address (-l, -p)"), "{answer:?}");
     daemon.server.connect().settle();
+}
+
+/// Whoever waits in its queue has connected for the purpose that it had.
+#[test]
+fn an_open_address_gets_no_other_purpose() {
+    let clients = |ip: &str, port: u16| format!("-l {ip} -p {port}");
+    let http = |ip: &str, port: u16| format!("--http {ip}:{port}");
+    let [p, q, r] = [(); 3].map(|()| quiet_port());
+    let any_and_one =
+        [("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "0.0.0.0"), ("127.0.0.1", "127.0.0.1")];
+    let mut changes = Vec::new();
+    for (ip, other) in any_and_one {
+        changes.extend([
+            (clients(ip, p), format!("{} {}", http(other, p), clients(ip, q))),
+            (format!("{} {}", http(ip, p), clients(ip, q)), clients(other, p)),
+            // Both at once.
+            (
+                format!("{} {}", clients(ip, p), http(ip, q)),
+                format!("{} {}", clients(other, q), http(other, p)),
+            ),
+        ]);
+    }
+    if has_ipv6() {
+        changes.extend([
+            (clients("::", p), format!("{} {}", http("127.0.0.1", p), clients("::", q))),
+            (format!("{} {}", http("127.0.0.1", p), clients("::", q)), clients("::", p)),
+            (format!("{} {}", http("[::]", p), clients("::", q)), clients("127.0.0.1,::1", p)),
+        ]);
+    }
+    for (before, after) in changes {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<String>>();
+        let reload = |daemon: &Daemon, line: &str| {
+            daemon.reload(&words(line).iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let daemon = Daemon::start(&words(&before).iter().map(String::as_str).collect::<Vec<_>>());
+        let port = daemon.server.address().port();
+        let mut holder = Client::connect(([127, 0, 0, 1], port).into());
+        holder.exchange("ACQ4ME k 1 1 0", "LOCKED");
+        let answer = reload(&daemon, &after);
+        let why =
+            "that address is open for another purpose: that needs a restart, which loses the locks";
+        let is_refused =
+            answer.starts_with("ERROR refused: Couldn't bind to ") && answer.ends_with(why);
+        assert!(is_refused, "{before} → {after}: {answer}");
+        // It serves as before, and may go on so.
+        for _ in 0..2 {
+            holder.exchange("RELEASE", "RELEASED");
+            holder.exchange("ACQ4ME k 1 1 0", "LOCKED");
+            Client::connect(([127, 0, 0, 1], port).into()).settle();
+            if before.contains("--http") {
+                let http = if port == p { q } else { p };
+                let (head, _) = http::get(([127, 0, 0, 1], http).into(), "/metrics");
+                assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+            }
+            assert!(reload(&daemon, &before).starts_with("OK restarted"), "{before}");
+        }
+        // Nobody is in the queue of an address that is closed.
+        let apart = reload(&daemon, &clients("127.0.0.1", r));
+        assert!(apart.starts_with("OK restarted"), "{apart}");
+        let answer = reload(&daemon, &after);
+        assert!(answer.starts_with("OK restarted"), "{before} → {after}: {answer}");
+        holder.exchange("RELEASE", "RELEASED");
+    }
 }
 
 fn mode_and_group(path: &Path) -> (u32, u32) {

@@ -1,7 +1,7 @@
 //! The control socket and `--reload` (docs/reference/orders.md).
 
 use crate::support::restart::{
-    self, CONTINUED, Environment, Place, wait_for_unaccepted, wait_until,
+    self, CONTINUED, Environment, Gap, Place, wait_for_unaccepted, wait_until,
 };
 use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{
@@ -12,9 +12,10 @@ use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A daemon with a control socket.
 pub(crate) struct Daemon {
@@ -638,4 +639,206 @@ fn every_order_accepts_keys_as_lists_print_them() {
         assert!(answer.iter().any(|line| line.starts_with("max_hold: 600")), "{answer:?}");
         holder.exchange("RELEASE", "RELEASED");
     }
+}
+
+/// Whoever waits in its queue has connected by the group that it had.
+#[test]
+fn an_open_control_socket_keeps_its_group() {
+    let (name, id) = some_group();
+    let id = id.to_string();
+    for (before, after) in [
+        (None, Some(&name)),
+        (Some(&name), None),
+        (Some(&name), Some(&id)),
+        (Some(&id), Some(&name)),
+    ] {
+        let place = Place::with_daemon();
+        let path = |name: &str| place.path(name).display().to_string();
+        let options = |path: &str, group: Option<&String>| {
+            let group = group.map(|group| format!("--control-group={group}"));
+            let all = ["-l", "127.0.0.1", "-p", "0", "--control", path].map(str::to_owned);
+            all.into_iter().chain(group).collect::<Vec<String>>()
+        };
+        let reload = |at: &str, options: Vec<String>| {
+            Operator::connect(at).ask(&format!("RESTART {}", serde_json::json!(options)))
+        };
+        let ours = path("control.sock");
+        let server = Server::spawn(
+            &mut place
+                .command(&options(&ours, before).iter().map(String::as_str).collect::<Vec<_>>()),
+        );
+        let mut holder = server.connect();
+        holder.exchange("ACQ4ME k 1 1 0", "LOCKED");
+        let mode = || fs::metadata(&ours).expect("the socket").mode() & 0o7777;
+        let mode_before = mode();
+        // The other way to write the path leads to the same file.
+        for spelling in ["control.sock", "./control.sock"] {
+            let answer = reload(&ours, options(&path(spelling), after));
+            let why = "--control-group can't change while it is open: that needs a restart";
+            assert!(answer.starts_with("ERROR refused: ") && answer.contains(why), "{answer}");
+            assert_eq!(mode(), mode_before);
+        }
+        assert!(reload(&ours, options(&ours, before)).starts_with("OK restarted"));
+        // Nobody can connect to a socket whose file is gone.
+        fs::remove_file(&ours).expect("remove");
+        server.signal(Signal::USR1);
+        server.log.wait_for_count(CONTINUED, 2);
+        let other = path("other.sock");
+        let moved = reload(&ours, options(&other, after));
+        assert!(moved.starts_with("OK restarted"), "{moved}");
+        let expected = if after.is_some() { 0o660 } else { 0o600 };
+        assert_eq!(fs::metadata(&other).expect("the socket").mode() & 0o7777, expected);
+        assert!(Operator::connect(&other).ask("LOG").starts_with("OK "));
+        holder.exchange("RELEASE", "RELEASED");
+    }
+}
+
+/// Operators who have asked, and are in the queue. Their connections need no daemon that runs.
+fn queued_operators(path: &str) -> Vec<Operator> {
+    let ask = |_| {
+        let mut operator = Operator::connect(path);
+        operator.send(b"LOG\n");
+        operator
+    };
+    (0..200).map(ask).collect()
+}
+
+#[track_caller]
+fn expect_answers(what: &str, operators: Vec<Operator>) {
+    for (n, mut operator) in operators.into_iter().enumerate() {
+        let mut answer = String::new();
+        let read = operator.stream.read_line(&mut answer);
+        let is_answer = answer.starts_with("OK ") || answer.starts_with("ERROR ");
+        assert!(is_answer && answer.ends_with('\n'), "{what}: {n}: {read:?}, {answer:?}");
+    }
+}
+
+#[test]
+fn operators_in_the_queue_of_a_socket_that_closes_are_answered() {
+    let other = Place::new();
+    let other = format!("--control={}", other.path("other.sock").display());
+    for more in
+        [&[&*other, "--backlog", "1"][..], &["--control=none"], &["--control=none", "--backlog=1"]]
+    {
+        let gap = Gap::new();
+        let path = gap.place.path("control.sock").display().to_string();
+        let server = gap.place.start(&["--control", &path, "--backlog", "4096"]);
+        let options = [&["-l", "127.0.0.1", "-p", "0"], more].concat();
+        let mut operator = Operator::connect(&path);
+        gap.install();
+        operator.send(format!("RESTART {}\n", serde_json::json!(options)).as_bytes());
+        gap.place.wait_for_file("gap");
+        let mut queued = queued_operators(&path);
+        gap.close(&server);
+        queued.push(operator);
+        expect_answers(&format!("{more:?}"), queued);
+    }
+}
+
+#[test]
+fn operators_in_the_queue_of_a_daemon_that_ends_are_answered() {
+    // The last one begins a drain.
+    for end in [Signal::TERM, Signal::INT, Signal::USR2] {
+        let mut daemon = Daemon::start_with(&["--backlog", "4096"]);
+        daemon.server.signal(Signal::STOP);
+        let queued = queued_operators(&daemon.path());
+        daemon.server.signal(end);
+        daemon.server.signal(Signal::CONT);
+        expect_answers(&format!("{end:?}"), queued);
+        daemon.server.wait_for_exit();
+    }
+}
+
+/// The file at the path was removed, so a restart makes another one.
+#[test]
+fn operators_in_the_queue_of_a_socket_without_a_file_are_answered() {
+    let daemon = Daemon::start_with(&["--backlog", "4096"]);
+    daemon.server.signal(Signal::STOP);
+    let queued = queued_operators(&daemon.path());
+    fs::remove_file(daemon.path()).expect("remove");
+    daemon.server.signal(Signal::USR1);
+    daemon.server.signal(Signal::CONT);
+    expect_answers("a new file", queued);
+    daemon.server.log.wait_for(CONTINUED);
+    assert!(daemon.operator().ask("LOG").starts_with("OK "));
+}
+
+/// What an attacker puts in the place of the control socket.
+const TRAPS: [&str; 5] = ["link", "file", "socket", "FIFO", "nothing"];
+
+/// Replaces the daemon's file as soon as it is there, again and again. Returns how often.
+fn replace_file(place: &Place, ends: &AtomicBool) -> usize {
+    let (path, trap) = (place.path("control.sock"), place.path("trap"));
+    let mut replaced = 0;
+    while !ends.load(Ordering::Relaxed) {
+        let kind = TRAPS[replaced % TRAPS.len()];
+        let _ = fs::remove_file(&trap);
+        match kind {
+            "link" => std::os::unix::fs::symlink(place.path("victim"), &trap).expect("a link"),
+            "file" => fs::hard_link(place.path("victim"), &trap).expect("a link"),
+            "socket" => fs::hard_link(place.path("victim.sock"), &trap).expect("a link"),
+            "FIFO" => fs::hard_link(place.path("victim.fifo"), &trap).expect("a link"),
+            _ => {}
+        }
+        let is_ours = || {
+            let meta = fs::symlink_metadata(&path).ok()?;
+            (meta.file_type().is_socket() && meta.nlink() == 1).then_some(())
+        };
+        while is_ours().is_none() && !ends.load(Ordering::Relaxed) {}
+        // The later, the more often.
+        (0..replaced % 7 * 300).for_each(|_| std::hint::spin_loop());
+        if kind == "nothing" {
+            let _ = fs::remove_file(&path);
+        } else {
+            let _ = fs::rename(&trap, &path);
+        }
+        replaced += 1;
+        // The next daemon finds an empty place.
+        while fs::symlink_metadata(&path).is_ok() && !ends.load(Ordering::Relaxed) {}
+    }
+    replaced
+}
+
+/// Who may write the directory of the control socket can replace its file at any moment: that
+/// leads its group and mode to no other file.
+#[test]
+fn whoever_replaces_the_file_changes_no_other_file() {
+    let (group, id) = some_group();
+    let place = Place::new();
+    fs::write(place.path("victim"), "precious").expect("a file");
+    let _victim = UnixListener::bind(place.path("victim.sock")).expect("a socket");
+    let mode = rustix::fs::Mode::from_raw_mode(0o644);
+    let (fifo, kind) = (place.path("victim.fifo"), rustix::fs::FileType::Fifo);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).expect("a FIFO");
+    let victims = ["victim", "victim.sock", "victim.fifo"].map(|name| place.path(name));
+    let state = || {
+        victims.each_ref().map(|path| {
+            let meta = fs::metadata(path).expect("a victim");
+            (meta.mode(), meta.gid())
+        })
+    };
+    let before = state();
+    let path = place.path("control.sock");
+    let options = ["-l", "127.0.0.1", "-p", "0", "--control-group", &group, "--control"];
+    let ends = AtomicBool::new(false);
+    let replaced = std::thread::scope(|scope| {
+        let attacker = scope.spawn(|| replace_file(&place, &ends));
+        for _ in 0..100 {
+            let mut command = daemon_command(&options);
+            let child = command.arg(&path).stderr(Stdio::piped()).spawn();
+            let mut daemon = Started(child.expect("a daemon"));
+            // It serves, or has ended.
+            let stderr = daemon.0.stderr.take().expect("stderr");
+            let _ = BufReader::new(stderr)
+                .lines()
+                .find(|line| line.as_ref().is_ok_and(|line| line.contains("listening on ")));
+            drop(daemon);
+            let _ = fs::remove_file(&path);
+        }
+        ends.store(true, Ordering::Relaxed);
+        attacker.join().expect("the attacker")
+    });
+    assert!(replaced > 0, "nothing was replaced");
+    assert_eq!(state(), before);
+    assert!(before.iter().all(|(_, gid)| *gid != id || !rustix::process::getuid().is_root()));
 }

@@ -144,14 +144,19 @@ impl Gap {
 
     /// Restarts into it; returns when no image serves.
     pub(crate) fn open(&self, server: &Server) {
+        self.install();
+        server.signal(Signal::USR1);
+        self.place.wait_for_file("gap");
+    }
+
+    /// The next restart begins the gap, and writes the file `gap`.
+    pub(crate) fn install(&self) {
         self.place.install_script(
             "case $1 in --read-snapshot) exec $REAL \"$@\";; esac\n\
              echo gap > $HERE/gap\n\
              while [ ! -e $HERE/go ]; do sleep 0.01; done\n\
              exec $REAL \"$@\"",
         );
-        server.signal(Signal::USR1);
-        self.place.wait_for_file("gap");
     }
 
     /// Lets the new image start and waits until it serves.
