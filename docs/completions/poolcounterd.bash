@@ -23,7 +23,7 @@ _poolcounterd() {
 
     case "${cmd}" in
         poolcounterd)
-            opts="-l -p -h -V --listen --port --backlog --listen-unix --listen-unix-mode --allow --max-connections --max-connections-per-ip --rules --max-hold --keepalive --http --http-allow --http-keys --slow --private --control --control-group --log --check --check-rules --reload --help --version"
+            opts="-l -p -h -V --listen --port --backlog --allow --max-connections --max-connections-per-ip --rules --max-hold --keepalive --http --http-allow --http-keys --slow --private --control --control-group --log --check --check-rules --reload --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -46,14 +46,6 @@ _poolcounterd() {
                     return 0
                     ;;
                 --backlog)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --listen-unix)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --listen-unix-mode)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -1,8 +1,6 @@
 complete -c poolcounterd -s l -l listen -d 'Listen on this literal IPv4 or IPv6 address, or on several, separated by commas. `::` serves IPv4 too. The last -l counts. [default: 127.0.0.1 and, if the machine has it, ::1]' -r
 complete -c poolcounterd -s p -l port -d 'TCP port; 0 takes a free port and logs it' -r
 complete -c poolcounterd -l backlog -d 'Connections that the kernel queues until the daemon accepts them; at most net.core.somaxconn' -r
-complete -c poolcounterd -l listen-unix -d 'Also serve a Unix socket at this path. [default: none]' -r
-complete -c poolcounterd -l listen-unix-mode -d 'Mode of that socket\'s file, in octal: decides which users may connect' -r
 complete -c poolcounterd -l allow -d 'Serve only these addresses, such as 10.0.0.0/8 or 2001:db8::/32, and close other connections. May be given several times. [default: serve all]' -r
 complete -c poolcounterd -l max-connections -d 'Serve at most this many connections at a time, and close further ones at once. [default: as many as there are descriptors]' -r
 complete -c poolcounterd -l max-connections-per-ip -d 'Serve at most this many connections from one address at a time, and close further ones at once. [default: no limit]' -r

@@ -7,8 +7,7 @@ use crate::text_of;
 const LEVELS: [&str; 3] = ["error", "warn", "info"];
 
 /// Calls whose format has no words, each with the file and the words that it logs.
-const BARE: [(&str, &str, &[&str]); 3] = [
-    ("src/listening/opening.rs", "{}", &["Couldn't listen on"]),
+const BARE: [(&str, &str, &[&str]); 2] = [
     ("src/serving/execute_orders.rs", "{why}", &["a hot restart is already under way"]),
     // The sentences of that file: what is lost without an option.
     ("src/sockets/options.rs", "{}: {text}", &[]),

@@ -29,7 +29,7 @@ const TOP_ROWS: usize = 10;
 ///
 /// A `kind` is `me` (`ACQ4ME`) or `anyone` (`ACQ4ANY`). In a `key`, other bytes than printable
 /// ASCII, and the backslash, are `\xNN`; it is cut at 128 bytes, which `\...` at its end shows. An
-/// `address` is an IP address, with a port if it is of one connection; `unix`; `others`, for those
+/// `address` is an IP address, with a port if it is of one connection; `others`, for those
 /// that are not counted apart; or `unknown`, if the client had left before anybody asked. Under
 /// `--private` both are `hidden`. A rule is shown by its name, and one of `--max-hold` as
 /// `--max-hold`.
