@@ -225,9 +225,11 @@ fn has_several(rule: &Rule) -> bool {
 }
 
 /// Refuses a word that begins with a dash that a word processor or a wiki has put in place of a
-/// hyphen: U+2010 to U+2015, or the minus sign. It was meant as an option.
+/// hyphen: U+2010 to U+2015, the minus sign, or a small or a wide one. It was meant as an option.
 fn refuse_dash(word: &str) -> Result<String, String> {
-    let is_dash = |c: char| matches!(c, '\u{2010}'..='\u{2015}' | '\u{2212}');
+    let is_dash = |c: char| {
+        matches!(c, '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' | '\u{ff0d}')
+    };
     let Some(dash) = word.chars().next().filter(|&c| is_dash(c)) else {
         return Ok(word.to_owned());
     };

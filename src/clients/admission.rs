@@ -75,6 +75,12 @@ impl Newcomers {
         self.0.pop_front()
     }
 
+    /// Notes that one of them is served: it may have left already, and the next wait for events
+    /// tells.
+    pub(crate) fn record_served(&mut self) {
+        self.0.iter_mut().for_each(|newcomer| newcomer.knows_ends = false);
+    }
+
     /// Notes that a wait for events has returned all that there were.
     pub(crate) fn record_all_events(&mut self) {
         self.0.iter_mut().for_each(|newcomer| newcomer.knows_ends = true);

@@ -147,18 +147,24 @@ impl Clients {
         }
     }
 
-    /// Decides about those newcomers for which there is a place by now, or surely none.
-    pub(crate) fn decide_newcomers(&mut self, registry: &Registry, now: Time) {
-        for _ in 0..self.newcomers.len() {
-            let Some(newcomer) = self.newcomers.pop() else { return };
+    /// Decides about those newcomers for which there is a place by now, or surely none. Returns
+    /// whether any was closed.
+    pub(crate) fn decide_newcomers(&mut self, registry: &Registry, now: Time) -> bool {
+        let (held, before) = (self.newcomers.len(), self.slots.len());
+        for _ in 0..held {
+            let Some(newcomer) = self.newcomers.pop() else { break };
             match self.admission.judge(&newcomer.socket, self.slots.len()) {
                 Verdict::AtLimit(_) if !newcomer.has_waited(self.ending, now) => {
                     self.newcomers.hold_on(newcomer);
                 }
                 Verdict::AtLimit(limit) => self.refuse(&limit),
-                _ => self.add(newcomer.socket, registry),
+                _ => {
+                    self.add(newcomer.socket, registry);
+                    self.newcomers.record_served();
+                }
             }
         }
+        self.newcomers.len() + (self.slots.len() - before) < held
     }
 
     fn refuse(&mut self, limit: &Limit) {

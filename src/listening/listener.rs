@@ -170,7 +170,9 @@ impl Listener {
             Ok(socket) => Accepted::Connection(Socket::new(socket, self.is_control())),
             Err(Errno::AGAIN) => Accepted::Nobody,
             // The control socket was shut.
-            Err(Errno::INVAL) if self.stage == ListenerStage::Closing => Accepted::Nobody,
+            Err(Errno::INVAL) if self.is_control() && self.stage == ListenerStage::Closing => {
+                Accepted::Nobody
+            }
             Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                 Accepted::OutOfDescriptors(e)
             }

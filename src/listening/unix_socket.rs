@@ -10,7 +10,7 @@ use crate::platform::os::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, connect, listen,
     socket_with,
 };
-use crate::platform::os::process::{self, umask};
+use crate::platform::os::process;
 use crate::platform::os::thread;
 use crate::platform::sys;
 use serde::{Deserialize, Serialize};
@@ -42,19 +42,28 @@ pub(crate) fn bind(path: &str, group: Option<&str>) -> io::Result<(OwnedFd, Sock
     let group = group.map(group_id).transpose()?;
     remove_stale(path, &address)?;
     let socket = new_socket()?;
-    let for_others = if group.is_some() { Mode::RWXO } else { Mode::RWXG | Mode::RWXO };
-    let before = umask(Mode::XUSR | Mode::XGRP | for_others);
+    let mode = if group.is_some() { 0o660 } else { 0o600 };
+    let before = sys::umask(0o777 & !mode);
     let bound = bind_to(&socket, &address);
-    umask(before);
+    sys::umask(before);
     bound.map_err(named("bind"))?;
     let file = identity_of(path)?;
-    if let Some(group) = group {
-        if let Err(e) = set_group(path, &socket, group) {
+    match restrict(path, mode, &socket, group) {
+        Ok(()) => Ok((socket, file)),
+        Err(e) => {
             remove(path, file);
-            return Err(e);
+            Err(e)
         }
     }
-    Ok((socket, file))
+}
+
+/// Checks that the mode of what is at `path` is what the mask has left, and sets its group.
+fn restrict(path: &str, mode: u32, socket: &OwnedFd, group: Option<Gid>) -> io::Result<()> {
+    // A mask that is denied tells no error.
+    if symlink_metadata(path)?.mode() & 0o777 & !mode != 0 {
+        return Err(named("umask")(Errno::PERM));
+    }
+    group.map_or(Ok(()), |group| set_group(path, socket, group))
 }
 
 /// Gives the file of `socket`, which is bound to `path`, to the `group`.

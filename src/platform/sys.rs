@@ -150,6 +150,13 @@ pub(crate) fn is_session_leader() -> bool {
     unsafe { libc::getsid(0) == libc::getpid() }
 }
 
+/// Sets the mask of new files' modes, and returns the one before. umask(2) tells no error, which
+/// rustix relies on: a profile may deny it, and then the mask stays as it was.
+pub(crate) fn umask(mask: u32) -> u32 {
+    // SAFETY: it takes and returns a number.
+    unsafe { libc::umask(mask) }
+}
+
 /// The process at the other end of a Unix socket: unix(7), SO_PEERCRED.
 pub(crate) struct Peer {
     pub(crate) uid: u32,

@@ -170,7 +170,9 @@ impl Server {
     /// listeners. Comes after the closes of a turn, which give places back.
     pub(super) fn accept(&mut self, now: Time) {
         let registry = self.poll.registry();
-        self.clients.decide_newcomers(registry, now);
+        if self.clients.decide_newcomers(registry, now) {
+            self.listeners.record_closed();
+        }
         while !self.awaits_newcomers(now) {
             let has_room_for_http = self.http.has_room(self.turn_began);
             let open = self.clients.len() + self.clients.newcomers();
@@ -253,7 +255,10 @@ impl Server {
     /// How many descriptors are open, without those that a trial has for a moment: the kernel, before
     /// Linux 6.2, tells it by a list, for which others would wait.
     pub(crate) fn open_descriptors(&self) -> u64 {
-        let connections = self.clients.len() + self.operator.control.len() + self.http.len();
+        let connections = self.clients.len()
+            + self.clients.newcomers()
+            + self.operator.control.len()
+            + self.http.len();
         (connections + self.listeners.descriptors() + self.service_manager.descriptors()) as u64
     }
 

@@ -238,7 +238,7 @@ fn words_that_are_not_options_are_ignored() {
 #[test]
 fn a_word_that_begins_with_a_typographic_dash_is_refused() {
     let served = ["-l", "127.0.0.1", "-p", "0"];
-    let dashes = "\u{2010}\u{2011}\u{2012}\u{2013}\u{2014}\u{2015}\u{2212}";
+    let dashes = "\u{2010}\u{2011}\u{2012}\u{2013}\u{2014}\u{2015}\u{2212}\u{fe58}\u{fe63}\u{ff0d}";
     let words = dashes.chars().map(|dash| (format!("{dash}allow"), "type --allow"));
     let others = [
         ("——allow=::1", "type --allow=::1"),

@@ -62,6 +62,8 @@ pub(crate) struct LogHistory {
     lost: u64,
     /// At least so many broke in this turn, which the log tells by its end.
     broken: Option<u64>,
+    /// When the log last told that lines were dropped.
+    dropped_ns: Option<u64>,
     /// When the clients left in a drain were last logged, or the drain began.
     drain_line_ns: Option<u64>,
 }
@@ -166,6 +168,7 @@ impl LogHistory {
         } else if let Some(dropped) = number_before(text, " log lines could not be written") {
             self.dropped += dropped;
             (self.slow.due, self.taken_away.due) = (None, None);
+            self.dropped_ns = Some(kernel(|k| k.now_ns));
         } else if let Some((count, kind)) = text.split_once(" more like this were not logged: ") {
             let count = count.parse().map_err(|_| "the count is not a number")?;
             return match kind {
@@ -190,7 +193,8 @@ impl LogHistory {
     /// Invariant: If four connections break in a turn, ten of a real one, the log has a line of it, unless there was one
     /// less than ten seconds ago, or lines were dropped.
     fn check_losses(&mut self, has_restarted: bool) -> Result<(), Violation> {
-        let last_ns = self.logged_ns.get(BROKEN).copied();
+        // A line that was dropped counts for the daemon.
+        let last_ns = self.logged_ns.get(BROKEN).copied().max(self.dropped_ns);
         let is_told = last_ns.is_some_and(|last_ns| kernel(|k| k.now_ns) < last_ns + SILENT_NS);
         let is_excused = has_restarted || logger::next_deadline().is_some();
         match self.broken.take() {

@@ -199,6 +199,9 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
     if print_answer(&answer, order_options) { ExitCode::from(status) } else { ExitCode::FAILURE }
 }
 
+/// What the daemon tells operators that it does not hear any more.
+const NOT_HEARD: &str = "ERROR this control socket is closed";
+
 fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Result<DrainEnd> {
     let until = wait_max.and_then(|wait| Instant::now().checked_add(wait));
     let answer_until = Instant::now() + options.timeout(connect::ANSWER_TIMEOUT);
@@ -214,6 +217,10 @@ fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Res
                 "ERROR not draining" => return Ok(DrainEnd::Undrained),
                 // Others also wait. The daemon closes this connection.
                 line if line.starts_with("ERROR too many") => waiting.pause()?,
+                // The daemon was about to end, or gives its socket up.
+                line if waiting.is_draining && line.starts_with(NOT_HEARD) => {
+                    return waiting.wait_for_process_end();
+                }
                 line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
                 line => {
                     print_answer(line, options);

@@ -151,7 +151,8 @@ impl Connections {
             self.note_new_client(&held.newcomer, !is_closed, events, options)?;
             let is_refused = refused
                 < self.counters.rejected_connections + self.counters.rejected_connections_per_ip;
-            if is_refused && !may_be_refused && kernel(|k| k.calls.failures.is_empty()) {
+            // Where a call has failed, an event may have been lost.
+            if is_refused && !may_be_refused && kernel(|k| k.ever_failed.is_empty()) {
                 return Err(format!("newcomer {peer} is refused, but another one has left"));
             }
         }
@@ -186,13 +187,10 @@ impl Connections {
         if is_admitted || is_closed {
             return self.note_new_client(&newcomer, is_admitted, events, options);
         }
-        let same = |max: usize| {
-            newcomer.ip.is_some()
-                && self.open.values().filter(|ip| **ip == newcomer.ip).count() >= max
-        };
-        if !options.max_connections.is_some_and(|max| self.open.len() >= max)
-            && !options.max_connections_per_ip.is_some_and(same)
-        {
+        let same = self.open.values().filter(|ip| **ip == newcomer.ip).count();
+        let is_full = options.max_connections.is_some_and(|max| self.open.len() >= max);
+        let has_many = options.max_connections_per_ip.is_some_and(|max| same >= max);
+        if !is_full && !has_many {
             return Err(format!("newcomer {peer} is held, but no limit is reached"));
         }
         self.held.push(HeldPeer { newcomer, since_ns: kernel(|k| k.now_ns) });

@@ -243,6 +243,7 @@ impl Kernel {
             let SocketRole::Listening(queue) = &mut self.socket(fd)?.role else {
                 return Err(Errno::INVAL);
             };
+            let is_shut = queue.is_shut;
             let Some((lost, _)) = queue.take() else {
                 return Err(Errno::AGAIN);
             };
@@ -250,7 +251,8 @@ impl Kernel {
             let lingers = self.calls.lingers;
             self.release(lost);
             self.calls.lingers = lingers;
-            if [Errno::INVAL, Errno::FAULT].contains(&errno) {
+            // A socket that is shut returns EINVAL at the end of its queue.
+            if errno == Errno::FAULT || errno == Errno::INVAL && !is_shut {
                 self.note_accept_failed(fd)?;
             }
         }

@@ -21,6 +21,7 @@ pub(crate) mod fs {
     pub(crate) trait MetadataExt {
         fn dev(&self) -> u64;
         fn ino(&self) -> u64;
+        fn mode(&self) -> u32;
         fn mtime(&self) -> i64;
         fn mtime_nsec(&self) -> i64;
     }
@@ -42,6 +43,10 @@ pub(crate) mod fs {
 
         fn ino(&self) -> u64 {
             self.there.inode
+        }
+
+        fn mode(&self) -> u32 {
+            self.there.mode
         }
 
         fn mtime(&self) -> i64 {

@@ -4,16 +4,11 @@ pub(crate) mod process {
     use super::super::fd::OwnedFd;
     use crate::simulation::kernel::processes::PID;
     use crate::simulation::kernel::{File, kernel};
-    use rustix::fs::Mode;
     use rustix::io::Errno;
     pub(crate) use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
     pub(crate) fn id() -> u32 {
         kernel(|k| k.pid()) as u32
-    }
-
-    pub(crate) fn umask(mask: Mode) -> Mode {
-        kernel(|k| Mode::from_bits_retain(std::mem::replace(&mut k.umask, mask.bits())))
     }
 
     pub(crate) fn getpid() -> Pid {

@@ -39,6 +39,10 @@ pub(crate) fn is_session_leader() -> bool {
     true
 }
 
+pub(crate) fn umask(mask: u32) -> u32 {
+    kernel(|k| std::mem::replace(&mut k.umask, mask))
+}
+
 pub(crate) struct Peer {
     pub(crate) uid: u32,
     pub(crate) pid: Option<i32>,

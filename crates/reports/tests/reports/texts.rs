@@ -710,7 +710,7 @@ fn groups_are_shown_while_they_are_counted() {
         engine.set_rules(rules.to_vec(), groups, at_ms(0), || {});
     };
     assert_eq!(shown(&mut engine, 0), []);
-    set(&mut engine, &[rule.clone()], &[]);
+    set(&mut engine, std::slice::from_ref(&rule), &[]);
     assert_eq!(shown(&mut engine, 1), [("other".into(), 1.into())]);
     set(&mut engine, &[], &[]);
     assert_eq!(shown(&mut engine, 2), [], "the last rule is off");
