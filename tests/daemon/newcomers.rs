@@ -65,7 +65,6 @@ fn on_one_core<T>(act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Fails if `Server::turn` accepts before it handles input.
 #[test]
 fn who_closes_one_before_the_next_is_never_refused() {
     for (option, open_max) in
@@ -87,7 +86,7 @@ fn nor_by_a_busy_daemon() {
     assert_eq!(beside_busy_hosts(address, 4, count), 0);
 }
 
-/// Fails if `Server::resume` refuses newcomers before it has read the ends of others.
+/// Fails if a newcomer at a limit is refused at once.
 #[test]
 fn nor_in_the_first_turn_after_a_hot_restart() {
     let place = Place::with_daemon();
