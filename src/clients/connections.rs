@@ -15,11 +15,12 @@
 //! | drained | | | an event: unread, in `fresh` |
 //! | unread | `is_unread` | `queues.fresh` | its share of this turn or a later one: taken |
 //! | unread | `is_unread` | `queues.rest` | its share of a later turn: taken |
-//! | taken | `is_unread` | | in the same turn: drained, or in `rest` if more may follow |
+//! | taken | `is_unread` | | in the same turn: drained, or in a queue if more may follow |
 //!
 //! While a line is held for a report, nothing is received: a client that is taken counts as
 //! drained after a look for its end; if it has hung up, its output is `Failed`. The report puts it
-//! in `fresh`. A client that is `Finishing` is not received from either.
+//! in `fresh`, and so does what had come behind the line, unless that is a share: then, as after
+//! any other share, it is in `rest`. A client that is `Finishing` is not received from either.
 //!
 //! | output | list | what moves it on |
 //! |---|---|---|
@@ -248,9 +249,9 @@ impl Clients {
         self.newcomers.next_deadline()
     }
 
-    /// Begins a turn, with its budget of work.
-    pub(crate) fn begin_turn(&mut self) {
-        self.queues.begin_turn();
+    /// Begins the shares of a turn, after its events.
+    pub(crate) fn begin_shares(&mut self) {
+        self.queues.begin_shares();
     }
 
     /// Notes that this turn begins with all events that there are.
@@ -262,13 +263,13 @@ impl Clients {
     /// Returns false when nothing is left to receive in this turn.
     pub(crate) fn receive(&mut self, input: &mut Input) -> bool {
         while !input.is_full() {
-            let Some(client) = self.queues.next() else { return false };
+            let Some((client, queue)) = self.queues.next() else { return false };
             match self.get_mut(client) {
                 Some(connection) if connection.lines.is_line_held() => {
                     self.look_behind_held_line(client, input);
                 }
                 Some(connection) if !connection.lines.unhandled().is_empty() => {
-                    input.record_unhandled(client);
+                    input.record_unhandled(client, queue);
                 }
                 Some(connection) if connection.stage == ConnectionStage::Open => {
                     input.receive(client, &connection.stream);
@@ -316,6 +317,13 @@ impl Clients {
         if received == SHARE_BYTES || connection.reads_to_end {
             self.record_unread(client);
         }
+    }
+
+    /// Takes what `client` has left from an earlier turn; more may follow in the socket.
+    pub(crate) fn take_unhandled(&mut self, client: ClientId) -> Option<Vec<u8>> {
+        let connection = self.get_mut(client)?;
+        connection.is_unread = false;
+        Some(connection.lines.take_unhandled())
     }
 
     /// Notes that nothing can be received from `client`.

@@ -4,6 +4,7 @@
 //! code and the daemon's evict each other from the processor's caches less often, and
 //! one reading of the clock serves all (docs/development/benchmarks.md, "What was tried").
 
+use crate::clients::input_queues::InputQueue;
 use crate::platform::os::io::Errno;
 use crate::sockets::stream::Stream;
 use engine::ClientId;
@@ -27,7 +28,7 @@ pub(crate) struct Input {
 #[derive(Clone, Copy)]
 enum InputEnd {
     At(usize),
-    Unhandled,
+    Unhandled(InputQueue),
     Failed(Errno),
 }
 
@@ -35,8 +36,9 @@ enum InputEnd {
 pub(crate) enum Received<'a> {
     /// Received bytes; none at the end of its input.
     Bytes(&'a [u8]),
-    /// Input left from an earlier turn: its connection keeps it.
-    Unhandled,
+    /// Input left from an earlier turn: its connection keeps it. With the queue that the
+    /// client was in.
+    Unhandled(InputQueue),
     /// recv(2) failed.
     Failed(Errno),
 }
@@ -71,8 +73,8 @@ impl Input {
     }
 
     /// Notes that `client` has input left from an earlier turn, which comes first.
-    pub(crate) fn record_unhandled(&mut self, client: ClientId) {
-        self.received.push((client, InputEnd::Unhandled));
+    pub(crate) fn record_unhandled(&mut self, client: ClientId, queue: InputQueue) {
+        self.received.push((client, InputEnd::Unhandled(queue)));
     }
 
     /// The input to handle, in the order received.
@@ -83,7 +85,7 @@ impl Input {
                 let start = std::mem::replace(&mut start, end);
                 (client, Received::Bytes(&self.buffer[start..end]))
             }
-            InputEnd::Unhandled => (client, Received::Unhandled),
+            InputEnd::Unhandled(queue) => (client, Received::Unhandled(queue)),
             InputEnd::Failed(e) => (client, Received::Failed(e)),
         })
     }

@@ -28,7 +28,7 @@ pub(crate) const TURN_WORK: usize = SHARES_PER_TURN * SHARE_WORK;
 #[derive(Debug, Default)]
 pub(crate) struct InputQueues {
     /// An event has reported input, or what kept the daemon from receiving it is over.
-    fresh: VecDeque<ClientId>,
+    fresh: NextTurnQueue,
     /// They used up a share, and may have more: no event will report it.
     rest: NextTurnQueue,
     /// The work of this turn. A client that was taken counts as a whole share until it is
@@ -36,16 +36,16 @@ pub(crate) struct InputQueues {
     spent: usize,
 }
 
-/// A queue in which those that join in a turn wait for the next one.
+/// A queue in which those that join after the events of a turn wait for the next one.
 #[derive(Debug, Default)]
 struct NextTurnQueue {
     clients: VecDeque<ClientId>,
-    /// How many of them joined before this turn.
+    /// How many of them get a share in this turn.
     due: usize,
 }
 
 impl NextTurnQueue {
-    fn begin_turn(&mut self) {
+    fn begin_shares(&mut self) {
         self.due = self.clients.len();
     }
 
@@ -54,12 +54,23 @@ impl NextTurnQueue {
         self.due = self.due.checked_sub(1)?;
         self.clients.pop_front()
     }
+
+    fn has_due(&self) -> bool {
+        self.due > 0
+    }
+}
+
+/// Which of the queues a client was taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InputQueue {
+    Fresh,
+    Rest,
 }
 
 impl InputQueues {
     /// `client` has input, and no share of it yet.
     pub(crate) fn push_fresh(&mut self, client: ClientId) {
-        self.fresh.push_back(client);
+        self.fresh.clients.push_back(client);
     }
 
     /// `client` may have more, and gets its next share in a later turn.
@@ -69,27 +80,30 @@ impl InputQueues {
 
     /// Whether any client waits.
     pub(crate) fn has_work(&self) -> bool {
-        !self.fresh.is_empty() || !self.rest.clients.is_empty()
+        !self.fresh.clients.is_empty() || !self.rest.clients.is_empty()
     }
 
-    /// Begins a turn with a whole budget.
-    pub(crate) fn begin_turn(&mut self) {
-        self.rest.begin_turn();
+    /// Begins the shares of a turn, with a whole budget. Its events are recorded.
+    pub(crate) fn begin_shares(&mut self) {
+        self.fresh.begin_shares();
+        self.rest.begin_shares();
         self.spent = 0;
     }
 
     /// The next client of this turn; [`InputQueues::settle`] follows.
-    pub(crate) fn next(&mut self) -> Option<ClientId> {
+    pub(crate) fn next(&mut self) -> Option<(ClientId, InputQueue)> {
         let fits = |budget: usize| self.spent + SHARE_WORK <= budget;
-        let client = if fits(TURN_WORK / 2) && !self.fresh.is_empty() {
-            self.fresh.pop_front()
-        } else if !fits(TURN_WORK) {
-            None
+        if !fits(TURN_WORK) {
+            return None;
+        }
+        let is_fresh = self.fresh.has_due() && (fits(TURN_WORK / 2) || !self.rest.has_due());
+        let taken = if is_fresh {
+            self.fresh.pop_due().map(|client| (client, InputQueue::Fresh))
         } else {
-            self.rest.pop_due().or_else(|| self.fresh.pop_front())
+            self.rest.pop_due().map(|client| (client, InputQueue::Rest))
         };
-        self.spent += client.map_or(0, |_| SHARE_WORK);
-        client
+        self.spent += taken.map_or(0, |_| SHARE_WORK);
+        taken
     }
 
     /// The client that was taken has cost `work`, or nothing if it is not there any more.
@@ -100,7 +114,7 @@ impl InputQueues {
 
     /// Frees memory after many clients have left.
     pub(crate) fn shrink(&mut self) {
-        self.fresh.shrink_to_fit();
+        self.fresh.clients.shrink_to_fit();
         self.rest.clients.shrink_to_fit();
     }
 }
@@ -115,9 +129,9 @@ mod tests {
 
     /// Takes clients until the budget is spent, each for this much work.
     fn turn(queues: &mut InputQueues, work: usize) -> Vec<u32> {
-        queues.begin_turn();
+        queues.begin_shares();
         let taken = std::iter::from_fn(|| {
-            let client = queues.next()?;
+            let (client, _) = queues.next()?;
             queues.settle(Some(work));
             Some(client.slot)
         });
@@ -155,15 +169,20 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_used_up_its_share_waits_for_the_next_turn() {
-        let mut queues = InputQueues::default();
-        queues.push_fresh(client(7));
-        queues.begin_turn();
-        assert_eq!(queues.next(), Some(client(7)));
-        queues.settle(Some(SHARE_WORK));
-        queues.push_rest(client(7));
-        assert_eq!((queues.next(), queues.has_work()), (None, true));
-        queues.begin_turn();
-        assert_eq!(queues.next(), Some(client(7)));
+    fn a_client_that_had_its_share_waits_for_the_next_turn() {
+        for (push, queue) in [
+            (InputQueues::push_fresh as fn(&mut _, _), InputQueue::Fresh),
+            (InputQueues::push_rest, InputQueue::Rest),
+        ] {
+            let mut queues = InputQueues::default();
+            queues.push_fresh(client(7));
+            queues.begin_shares();
+            assert_eq!(queues.next(), Some((client(7), InputQueue::Fresh)));
+            queues.settle(Some(SHARE_WORK));
+            push(&mut queues, client(7));
+            assert_eq!((queues.next(), queues.has_work()), (None, true));
+            queues.begin_shares();
+            assert_eq!(queues.next(), Some((client(7), queue)));
+        }
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::clients::connection::ConnectionStage;
 use crate::clients::connections::{Clients, Fate};
-use crate::clients::input::{Input, Received, SHARE_BYTES};
-use crate::clients::input_queues::{END_WORK, SHARE_WORK};
+use crate::clients::input::{Input, Received};
+use crate::clients::input_queues::{END_WORK, InputQueue, SHARE_WORK};
 use crate::logging::rate_limit::limited;
 use crate::platform::os::io::Errno;
 use crate::platform::os::mio::Registry;
@@ -56,14 +56,17 @@ impl Dispatch<'_> {
                 self.clients.record_received(client, bytes.len());
                 self.handle_lines(client, bytes)
             }
-            Received::Unhandled => {
-                let Some(connection) = self.clients.get_mut(client) else {
+            Received::Unhandled(queue) => {
+                let Some(unhandled) = self.clients.take_unhandled(client) else {
                     return 0;
                 };
-                let unhandled = connection.lines.take_unhandled();
-                // More may follow in the socket.
-                self.clients.record_received(client, SHARE_BYTES);
-                self.handle_lines(client, &unhandled)
+                let work = self.handle_lines(client, &unhandled);
+                match queue {
+                    // These lines came with one that a report has answered, and are no share.
+                    InputQueue::Fresh => self.clients.record_readable(client),
+                    InputQueue::Rest => self.clients.record_unread(client),
+                }
+                work
             }
             Received::Failed(Errno::AGAIN) => {
                 self.clients.record_drained(client);

@@ -149,7 +149,6 @@ impl Server {
     }
 
     fn record_events(&mut self, events: &Events) {
-        self.clients.begin_turn();
         self.listeners.begin_turn(self.turn_began);
         self.events = 0;
         for event in events.iter() {
@@ -164,6 +163,7 @@ impl Server {
                 }
             }
         }
+        self.clients.begin_shares();
     }
 
     /// Accepts new connections, as many as are left for this turn, and closes finished

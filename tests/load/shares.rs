@@ -1,11 +1,9 @@
 //! The requests of one client do not delay the others. tests/simulation/clients/shares.rs
 //! checks the share of a turn, and that every request is handled.
 
-use crate::support::{Client, Server};
-use std::io::{ErrorKind, Read, Write};
+use crate::support::{Client, PATIENCE, Server, allow_descriptors};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A connection that always has this many questions in flight.
@@ -46,35 +44,39 @@ impl Flooder {
     }
 }
 
-/// Asks for statistics without a break on `count` connections until `stop`. Waits at
-/// `under_way` when the flood has begun.
-fn flood_of_statistics(server: &Server, count: usize, under_way: &Barrier, stop: &AtomicBool) {
+/// What `ask` returns while `flood` goes on, round by round; it has begun when the first round is
+/// over.
+fn during<T: Send>(mut flood: impl FnMut(), ask: impl FnOnce() -> T + Send) -> T {
+    flood();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(ask);
+        while !asking.is_finished() {
+            flood();
+        }
+        asking.join().expect("all is answered")
+    })
+}
+
+/// A round of a flood that asks for statistics without a break on `count` connections.
+fn flood_of_statistics(server: &Server, count: usize) -> impl FnMut() {
     let mut flooders: Vec<Flooder> = (0..count).map(|_| Flooder::connect(server)).collect();
     let mut buffer = vec![0; 1 << 20];
-    flooders.iter_mut().for_each(|flooder| flooder.pump(&mut buffer));
-    under_way.wait();
-    while !stop.load(Ordering::Relaxed) {
-        flooders.iter_mut().for_each(|flooder| flooder.pump(&mut buffer));
-    }
+    move || flooders.iter_mut().for_each(|flooder| flooder.pump(&mut buffer))
 }
 
 /// The median time that another client waits for an answer meanwhile.
 fn median_wait(flooders: usize) -> Duration {
     const QUESTIONS: usize = 30;
     let server = Server::start();
-    let (under_way, stop) = (Barrier::new(2), AtomicBool::new(false));
-    let mut waits = Vec::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| flood_of_statistics(&server, flooders, &under_way, &stop));
-        let mut client = Client::connect(server.address());
-        under_way.wait();
-        for _ in 0..QUESTIONS {
-            let asked = Instant::now();
-            client.settle();
-            // `settle` asks two questions, one after the other.
-            waits.push(asked.elapsed() / 2);
-        }
-        stop.store(true, Ordering::Relaxed);
+    let mut client = Client::connect(server.address());
+    let wait = || {
+        let asked = Instant::now();
+        client.settle();
+        // `settle` asks two questions, one after the other.
+        asked.elapsed() / 2
+    };
+    let mut waits: Vec<_> = during(flood_of_statistics(&server, flooders), || {
+        std::iter::repeat_with(wait).take(QUESTIONS).collect()
     });
     waits.sort_unstable();
     println!(
@@ -93,4 +95,59 @@ fn floods_of_statistics_delay_no_client() {
         println!("{flooders} flooders: median wait {wait:?}, at most {max_ms} ms");
         assert!(wait < Duration::from_millis(max_ms), "{wait:?}");
     }
+}
+
+/// A round of a flood that pipelines requests without a break on `count` connections.
+fn flood_of_requests(server: &Server, count: usize) -> impl FnMut() {
+    let connect = |_| {
+        let stream = TcpStream::connect(server.address()).expect("connect");
+        stream.set_nonblocking(true).expect("non-blocking");
+        stream
+    };
+    let mut streams: Vec<TcpStream> = (0..count).map(connect).collect();
+    let requests = "RELEASE\n".repeat(2_000);
+    let mut buffer = vec![0; 1 << 16];
+    move || {
+        for stream in &mut streams {
+            // What is cut off continues the line before.
+            let _ = stream.write(requests.as_bytes());
+            let _ = stream.read(&mut buffer);
+        }
+    }
+}
+
+/// The median time from `question` to the end of the `lines`th line of its answer.
+fn median_answer(client: &mut BufReader<TcpStream>, question: &str, lines: usize) -> Duration {
+    const QUESTIONS: usize = 30;
+    let mut waits = Vec::new();
+    for _ in 0..QUESTIONS {
+        let asked = Instant::now();
+        client.get_mut().write_all(question.as_bytes()).expect("write");
+        let answer = client.by_ref().lines().take(lines);
+        answer.for_each(|line| drop(line.expect("an answer")));
+        waits.push(asked.elapsed());
+    }
+    waits.sort_unstable();
+    let median = waits[QUESTIONS / 2];
+    println!("{question:?}: median {median:?}, worst {:?}", waits[QUESTIONS - 1]);
+    median
+}
+
+/// A report takes turns of its own; what its client asks behind it waits as long as it would
+/// without one.
+#[test]
+fn a_line_behind_a_report_waits_no_longer_than_another() {
+    allow_descriptors();
+    let server = Server::start();
+    let stream = TcpStream::connect(server.address()).expect("connect");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    let mut client = BufReader::new(stream);
+    let [alone, report, behind] = during(flood_of_requests(&server, 2_000), || {
+        [
+            median_answer(&mut client, "STATS UPTIME\n", 1),
+            median_answer(&mut client, "STATS KEY none\n", 7),
+            median_answer(&mut client, "STATS KEY none\nSTATS UPTIME\n", 8),
+        ]
+    });
+    assert!(behind < report + 4 * alone, "{behind:?} after {report:?} and {alone:?}");
 }
