@@ -19,18 +19,20 @@ use std::net::IpAddr;
 /// What to do with a new client.
 pub(crate) enum Verdict {
     Admitted,
-    AtLimit(Limit),
-    /// Not in `--allow`.
-    Denied(IpAddr),
+    /// It is refused unless another client turns out to have left.
+    AtLimit(Refusal),
+    Refused(Refusal),
     HasLeft,
 }
 
-/// A limit that is reached.
-pub(crate) enum Limit {
-    /// `--max-connections`.
-    Total,
-    /// `--max-connections-per-ip`, of this host.
-    OfHost(IpAddr),
+/// Why a new client is refused.
+pub(crate) enum Refusal {
+    /// Not in `--allow`.
+    Denied(IpAddr),
+    /// `--max-connections` is reached.
+    Full,
+    /// `--max-connections-per-ip` is reached by this host.
+    FullForHost(IpAddr),
 }
 
 /// How long a newcomer at a limit is held, at most.
@@ -85,16 +87,6 @@ impl Newcomers {
     pub(crate) fn record_all_events(&mut self) {
         self.0.iter_mut().for_each(|newcomer| newcomer.knows_ends = true);
     }
-
-    /// Whether the next wait for events should return at once.
-    pub(crate) fn await_events(&self) -> bool {
-        self.0.iter().any(|newcomer| !newcomer.knows_ends)
-    }
-
-    /// When the first one is decided, at the latest.
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.0.front().map(|newcomer| newcomer.until)
-    }
 }
 
 impl Newcomer {
@@ -131,7 +123,7 @@ impl Admission {
     /// What to do with a new client while `open` clients are served.
     pub(crate) fn judge(&self, socket: &OwnedFd, open: usize) -> Verdict {
         if open >= self.connections_max {
-            return Verdict::AtLimit(Limit::Total);
+            return Verdict::AtLimit(Refusal::Full);
         }
         // The address costs a system call, so it is looked up only for a rule.
         if self.allowed.is_empty() && self.per_ip_max.is_none() {
@@ -142,11 +134,11 @@ impl Admission {
             return Verdict::HasLeft;
         };
         if !self.allowed.is_empty() && !self.allowed.iter().any(|net| net.contains(&ip)) {
-            return Verdict::Denied(ip);
+            return Verdict::Refused(Refusal::Denied(ip));
         }
         let connections = self.connections_by_ip.get(&ip).copied().unwrap_or(0);
         if self.per_ip_max.is_some_and(|max| connections >= max) {
-            return Verdict::AtLimit(Limit::OfHost(ip));
+            return Verdict::AtLimit(Refusal::FullForHost(ip));
         }
         Verdict::Admitted
     }

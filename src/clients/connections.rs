@@ -31,7 +31,7 @@
 //! Two flags go with any state: `reads_to_end`, from an event that the peer has closed until the
 //! socket is drained, and `watches_writable`, from the first flush that blocks.
 
-use crate::clients::admission::{Admission, Limit, Newcomers, Verdict};
+use crate::clients::admission::{Admission, Newcomers, Refusal, Verdict};
 use crate::clients::connection::{
     Connection, ConnectionStage, ConnectionState, EndOfInput, OutputState,
 };
@@ -139,11 +139,7 @@ impl Clients {
         match self.admission.judge(&socket, self.slots.len()) {
             Verdict::Admitted => self.serve(socket, registry),
             Verdict::AtLimit(_) if self.newcomers.has_room() => self.newcomers.hold(socket),
-            Verdict::AtLimit(limit) => self.refuse(&limit),
-            Verdict::Denied(ip) => {
-                self.count().denied += 1;
-                limited!(warn, "{ip} is not in --allow: closed its connection");
-            }
+            Verdict::Refused(why) | Verdict::AtLimit(why) => self.refuse(&why),
             Verdict::HasLeft => {}
         }
     }
@@ -158,23 +154,28 @@ impl Clients {
                 Verdict::AtLimit(_) if !newcomer.has_waited(self.ending, now) => {
                     self.newcomers.hold_on(newcomer);
                 }
-                Verdict::AtLimit(limit) => self.refuse(&limit),
-                _ => {
-                    self.add(newcomer.socket, registry);
+                Verdict::Admitted => {
+                    self.serve(newcomer.socket, registry);
                     self.newcomers.record_served();
                 }
+                Verdict::Refused(why) | Verdict::AtLimit(why) => self.refuse(&why),
+                Verdict::HasLeft => {}
             }
         }
         self.newcomers.len() + (self.slots.len() - before) < held
     }
 
-    fn refuse(&mut self, limit: &Limit) {
-        match limit {
-            Limit::Total => {
+    fn refuse(&mut self, why: &Refusal) {
+        match why {
+            Refusal::Denied(ip) => {
+                self.count().denied += 1;
+                limited!(warn, "{ip} is not in --allow: closed its connection");
+            }
+            Refusal::Full => {
                 self.count().rejected += 1;
                 limited!(warn, "--max-connections is reached: closed a new connection");
             }
-            Limit::OfHost(ip) => {
+            Refusal::FullForHost(ip) => {
                 self.count().rejected_per_ip += 1;
                 limited!(
                     warn,
@@ -241,12 +242,7 @@ impl Clients {
 
     /// Whether the next turn should start at once.
     pub(crate) fn has_work(&self) -> bool {
-        self.queues.has_work() || self.newcomers.await_events()
-    }
-
-    /// When the loop must wake up for newcomers.
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.newcomers.next_deadline()
+        self.queues.has_work() || self.newcomers.len() > 0
     }
 
     /// Begins the shares of a turn, after its events.
@@ -546,8 +542,10 @@ impl Clients {
     /// last in a turn, so that no event or list of this turn can refer to a newer
     /// client in the same slot.
     pub(crate) fn close_scheduled(&mut self) -> bool {
-        let ip_of = |client| self.slots.get(client).and_then(Connection::lost_ip);
-        self.losses.end_turn(self.queues.has_work(), ip_of);
+        if !self.losses.is_empty() {
+            let ip_of = |client| self.slots.get(client).and_then(Connection::lost_ip);
+            self.losses.end_turn(self.queues.has_work(), ip_of);
+        }
         let any = !self.closing.is_empty();
         for client in self.closing.drain(..) {
             if let Some(connection) = self.slots.remove(client) {

@@ -30,6 +30,10 @@ impl Losses {
         self.lost.push((client, e));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.lost.is_empty() && self.by_reason.is_empty()
+    }
+
     /// Ends a turn, while the connections are still open: `ip_of` tells where a client came from. A
     /// crowd that `goes_on` in the next turn, which begins at once, is logged there.
     pub(super) fn end_turn(&mut self, goes_on: bool, ip_of: impl Fn(ClientId) -> Option<IpAddr>) {

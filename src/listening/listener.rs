@@ -161,16 +161,18 @@ impl Listener {
     /// Accepts one connection. accept(2) also reports network errors of the new
     /// connection, which affect only that connection.
     pub(crate) fn accept(&self) -> Accepted {
-        let flags = match self.purpose() {
+        let purpose = self.purpose();
+        let is_control = purpose == Purpose::Control;
+        let flags = match purpose {
             // Not close-on-exec: a hot restart keeps it without another system call.
             Purpose::Clients => SocketFlags::NONBLOCK,
             Purpose::Control | Purpose::Http => SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
         };
         match accept_with(&self.socket, flags) {
-            Ok(socket) => Accepted::Connection(Socket::new(socket, self.is_control())),
+            Ok(socket) => Accepted::Connection(Socket::new(socket, is_control)),
             Err(Errno::AGAIN) => Accepted::Nobody,
             // The control socket was shut.
-            Err(Errno::INVAL) if self.is_control() && self.stage == ListenerStage::Closing => {
+            Err(Errno::INVAL) if is_control && self.stage == ListenerStage::Closing => {
                 Accepted::Nobody
             }
             Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {

@@ -402,29 +402,17 @@ impl Listeners {
         self.drain.is_on
     }
 
-    /// Whether a drain is over: `clients` and newcomers are 0, the queues of closing listeners are
-    /// empty and no operator `is_unsent` a part of an answer. Logs how many clients are left every
-    /// ten seconds.
-    pub(crate) fn has_drained(
-        &mut self,
-        clients: usize,
-        newcomers: usize,
-        is_unsent: bool,
-        now: Time,
-    ) -> bool {
-        if !self.drain.is_on {
-            return false;
-        }
-        let is_closing = self.all.iter().any(|listener| listener.stage != ListenerStage::Open);
-        if clients + newcomers == 0 && !is_closing && !is_unsent {
-            info!("drained: the last client has left");
-            return true;
-        }
+    /// Whether clients may wait in the queues of listeners that close.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.all.iter().any(|listener| listener.stage != ListenerStage::Open)
+    }
+
+    /// Logs during a drain, every ten seconds, how many `clients` are left.
+    pub(crate) fn log_drain(&mut self, clients: usize, now: Time) {
         if now >= self.drain.next_log {
             info!("draining: connections left: {clients}");
             self.drain.next_log = now.plus_ns(DRAIN_LOG_INTERVAL_NS);
         }
-        false
     }
 
     /// Stops taking new clients, except those in the queues.

@@ -203,6 +203,9 @@ impl ControlSocket {
 
     /// When the next operator has left an answer unread for too long.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
+        if self.connections.len() == 0 {
+            return None;
+        }
         self.connections.iter().filter_map(|(_, it)| it.unread_until).min()
     }
 

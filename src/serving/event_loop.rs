@@ -72,9 +72,12 @@ impl Server {
     /// Runs one turn of the loop. Operators' orders come last, so that a hot restart
     /// finds no work half done.
     pub(super) fn turn(&mut self, events: &mut Events) -> Option<Ended> {
-        self.wait(events);
+        let has_waited = self.wait(events);
         self.record_history();
         self.record_events(events);
+        if self.clients.newcomers() > 0 && has_waited && self.events < EVENTS_PER_TURN {
+            self.clients.record_all_events();
+        }
         let now = self.handle_input();
         self.make_reports(now);
         self.finish_turn(now);
@@ -98,16 +101,14 @@ impl Server {
         }
     }
 
-    /// Waits for events, or until there is work without one.
-    fn wait(&mut self, events: &mut Events) {
+    /// Waits for events, or until there is work without one. Returns whether the kernel has told
+    /// its events.
+    fn wait(&mut self, events: &mut Events) -> bool {
         let now = clock::now();
         self.engine.measures.turns.count(now.ns_since(self.turn_began), self.events);
         let timeout = self.time_until_next_work(now);
         let waited = self.poll.poll(events, timeout);
-        if waited.is_ok() && events.iter().count() < EVENTS_PER_TURN {
-            self.clients.record_all_events();
-        }
-        if let Err(e) = waited {
+        if let Err(e) = &waited {
             // Otherwise the last turn's events remain.
             events.clear();
             if e.kind() != io::ErrorKind::Interrupted {
@@ -117,6 +118,7 @@ impl Server {
             }
         }
         self.turn_began = clock::now();
+        waited.is_ok()
     }
 
     /// Comes first in a turn: a daemon that slept fills the gap with what was then.
@@ -134,7 +136,6 @@ impl Server {
         }
         let deadlines = [
             self.engine.next_deadline(),
-            self.clients.next_deadline(),
             self.listeners.next_deadline(),
             self.memory_release.next_deadline(),
             self.http.next_deadline(),

@@ -48,13 +48,24 @@ impl Server {
         if self.restart.is_due(now) && !self.awaits_newcomers(now) {
             self.finish_restart();
         }
-        let is_unsent = self.operator.control.has_unsent();
-        let (clients, newcomers) = (self.clients.len(), self.clients.newcomers());
-        if !self.listeners.has_drained(clients, newcomers, is_unsent, now) {
-            return None;
+        if self.listeners.is_draining() { self.end_drain(now) } else { None }
+    }
+
+    /// Ends the daemon once nobody is left, no newcomer either, and all operators have their
+    /// answers.
+    fn end_drain(&mut self, now: Time) -> Option<Ended> {
+        let clients = self.clients.len();
+        if clients + self.clients.newcomers() == 0 && !self.listeners.is_closing() {
+            if !self.operator.control.has_unsent() {
+                self.operator.answer_waiting("OK drained");
+            }
+            if !self.operator.control.has_unsent() {
+                info!("drained: the last client has left");
+                return Some(Ended::Drained);
+            }
         }
-        self.operator.answer_waiting("OK drained");
-        (!self.operator.control.has_unsent()).then_some(Ended::Drained)
+        self.listeners.log_drain(clients, now);
+        None
     }
 
     fn serve_request(
