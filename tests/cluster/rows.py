@@ -250,8 +250,8 @@ def cut(cluster):
         it.note(f"its locks were free {free_s:.1f} s after the cut")
         it.crowd.wait_for_calls(6 * CLIENTS)
     row = row_of(f"link cut until its locks are free, `--keepalive {KEEPALIVE_S}`", it)
-    row.demand(free_s <= 4 * KEEPALIVE_S,
-               f"its locks to be free after {4 * KEEPALIVE_S} s; they were after {free_s:.1f} s")
+    row.demand(free_s <= 2 * KEEPALIVE_S,
+               f"its locks to be free after {2 * KEEPALIVE_S} s; they were after {free_s:.1f} s")
     yield note_long_waits(row, it)
 
 
