@@ -66,8 +66,8 @@ lint: checkout rust ## check format, clippy and docs; warnings are errors
 	for crate in protocol engine reports; do $(CARGO) clippy --locked -p poolcounter-$$crate -- -D warnings || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 
-bench: checkout reference ## compare with Debian's daemon and a minimal server; writes docs/development/benchmarks.md
-	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml -- suite $(BENCH_FLAGS)
+bench: checkout reference ## compare with Debian's daemon and a minimal server: prints tables
+	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml -- $(BENCH_FLAGS)
 
 locks: # after a change of Cargo.lock: the same versions for the other workspaces
 	for workspace in $(OTHER_WORKSPACES); do cp Cargo.lock $$workspace/ \
@@ -145,7 +145,7 @@ install-client: $(CLIENT) install-licences ## install the command poolcounter be
 	install -D -m 644 docs/completions/poolcounter.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/poolcounter.fish
 
 # Documents and what they link to, in the same folders as here.
-DOCUMENTS = $(wildcard README.md SECURITY.md docs/*/*.md docs/*/*.json docs/development/benchmarks/* docs/guide/container/* \
+DOCUMENTS = $(wildcard README.md SECURITY.md docs/*/*.md docs/*/*.json docs/guide/container/* \
 	docs/guide/mediawiki/* docs/guide/several-daemons/*)
 # Half a megabyte, which the Debian package does without.
 SCREENSHOTS = $(wildcard docs/guide/page/*)

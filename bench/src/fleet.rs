@@ -5,7 +5,7 @@
 //! `send` per request, no interest changes, no allocation.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -68,8 +68,6 @@ pub struct Fleet {
     /// All connections, open or not.
     pub conns: Vec<Conn>,
     server: SocketAddr,
-    /// Local addresses to connect from, in turn; empty: the kernel's choice.
-    sources: Vec<IpAddr>,
     opened: usize,
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
@@ -94,18 +92,11 @@ impl Fleet {
         Ok(Self {
             conns,
             server,
-            sources: Vec::new(),
             opened: 0,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             events: Vec::with_capacity(EVENTS_MAX),
             born: Instant::now(),
         })
-    }
-
-    /// Connects from these addresses in turn: each has its own 28,000 ports.
-    pub fn connecting_from(mut self, sources: Vec<IpAddr>) -> Self {
-        self.sources = sources;
-        self
     }
 
     /// Nanoseconds since the fleet was made.
@@ -141,16 +132,11 @@ impl Fleet {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
             .map_err(|e| format!("no socket for another connection: {e}"))?;
-        if !self.sources.is_empty() {
-            let source = self.sources[self.opened % self.sources.len()];
-            rustix::net::bind(&fd, &SocketAddr::new(source, 0))
-                .map_err(|e| format!("can't connect from {source}: {e}"))?;
-        }
         self.opened += 1;
         match connect(&fd, &self.server) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(fd),
             Err(rustix::io::Errno::ADDRNOTAVAIL | rustix::io::Errno::ADDRINUSE) => {
-                Err("out of local ports: give more than one --source".into())
+                Err("out of local ports".into())
             }
             Err(e) => Err(format!("can't connect to {}: {e}", self.server).into()),
         }

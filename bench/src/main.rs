@@ -1,41 +1,39 @@
-//! `poolcounter-bench`: load for PoolCounter daemons, and the benchmark suite
-//! behind `docs/development/benchmarks.md`.
+//! `poolcounter-bench`: compares this daemon with Debian's C daemon and with the least that the
+//! kernel charges for the protocol (`floor.c`).
 //!
-//! - [`load`]: puts load on any server, for operators;
-//! - [`suite`]: measures reference, floor and ours in turn, in the [`scenario`]s, of which
-//!   [`tails`] and [`worst_turn`] are two;
+//! - [`suite`]: measures reference, floor and ours in turn, in the [`scenario`]s;
 //! - [`fleet`] and [`traffic`]: many connections in one epoll loop, and what they
 //!   send;
 //! - [`server`], [`process`]: the measured servers and what they cost;
-//! - [`outcome`], [`figures`], [`report`], [`plots`], [`plot`]: from samples to the page.
+//! - [`outcome`], [`figures`], [`report`]: from samples to the tables.
 
 mod figures;
 mod fleet;
-mod load;
 mod outcome;
-mod pipelines;
-mod plot;
-mod plots;
 mod process;
 mod report;
 mod scenario;
 mod server;
 mod suite;
-mod tails;
 mod traffic;
-mod worst_turn;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 /// Errors are messages for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Load generator and benchmark suite for PoolCounter daemons
+/// Compare this daemon with the reference and the floor
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
-enum Command {
-    Load(load::Args),
-    Suite(suite::Args),
+#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(flatten)]
+    suite: suite::Args,
+    #[command(subcommand)]
+    confined: Option<Confined>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Confined {
     /// Become COMMAND on one core, to be killed with the parent
     #[command(hide = true)]
     Confine {
@@ -47,10 +45,10 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    let outcome = match Command::parse() {
-        Command::Load(args) => load::run(&args),
-        Command::Suite(args) => suite::run(&args),
-        Command::Confine { core, command } => server::confine(core, &command),
+    let cli = Cli::parse();
+    let outcome = match cli.confined {
+        Some(Confined::Confine { core, command }) => server::confine(core, &command),
+        None => suite::run(&cli.suite),
     };
     match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,

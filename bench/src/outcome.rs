@@ -1,7 +1,5 @@
 //! What a run of the suite measured.
 
-use std::fmt::Write;
-
 use crate::scenario::Figures;
 
 /// One program's figures in one round of one scenario.
@@ -22,14 +20,10 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// What could not be measured, and why.
     pub failures: Vec<String>,
-    /// (scenario, program) where the program does not support the scenario.
-    pub unsupported: Vec<(&'static str, String)>,
     /// The programs compared.
     pub programs: Vec<String>,
     /// The number of rounds.
     pub rounds: usize,
-    /// How long the run took, in seconds.
-    pub took_s: f64,
     /// What the engine's own benchmark printed: keys, ns per pair and so on.
     pub engine: Vec<EngineRow>,
 }
@@ -61,18 +55,6 @@ impl Outcome {
     pub fn values(&self, scenario: &str, program: &str, metric: &str) -> Vec<f64> {
         self.by_round(scenario, program, metric).into_iter().flatten().collect()
     }
-
-    /// All samples, for other evaluations.
-    pub fn csv(&self) -> String {
-        let mut out = String::from("scenario,program,round,figure,value\n");
-        for s in &self.samples {
-            for (name, value) in &s.figures {
-                let round = s.round + 1;
-                let _ = writeln!(out, "{},{},{round},{name},{value:.3}", s.scenario, s.program);
-            }
-        }
-        out
-    }
 }
 
 #[cfg(test)]
@@ -90,10 +72,8 @@ mod tests {
         let outcome = Outcome {
             samples: vec![sample(0, 4.0), sample(2, 5.0)],
             failures: Vec::new(),
-            unsupported: Vec::new(),
             programs: vec!["ours".into()],
             rounds: 3,
-            took_s: 1.0,
             engine: Vec::new(),
         };
         let by_round = outcome.by_round("kept-1", "ours", "cpu_request");

@@ -80,13 +80,6 @@ fn parse_smaps(text: &str) -> Option<Memory> {
     Some(Memory { rss_bytes: bytes("Rss:")?, private_dirty_bytes: bytes("Private_Dirty:")? })
 }
 
-/// The address at which the kernel loaded the program of `pid`: it changes with each
-/// exec, while the process id and start time stay.
-pub fn program_place(pid: u32) -> Result<String> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    Ok(maps.lines().next().unwrap_or_default().to_owned())
-}
-
 /// The cores that this process may use.
 pub fn cores() -> Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)?;

@@ -1,23 +1,9 @@
-//! Writes the page `docs/development/benchmarks.md`: machine, targets, table and plots.
+//! Prints what was measured: targets and all figures.
 
-use std::fmt::Write;
-use std::path::Path;
-use std::process::Command;
-
-use crate::Result;
 use crate::figures::{Spread, human, quantile, ratio, spread};
 use crate::outcome::Outcome;
-use crate::plots::plots;
-use crate::scenario::{DISTURBED, METRICS, RESTART, SCENARIOS, WORST_TURN};
-
-/// Everything after this line in the page is kept when the page is rewritten.
-const BY_HAND: &str = "<!-- What follows is written by hand and kept by `make bench`. -->";
-
-/// Figures that plots show and the table omits.
-const NOT_IN_TABLE: &[&str] = &["p75", "p90"];
-
-/// The parts of a hot restart's pauses, which have a table of their own.
-const PARTS_OF_RESTART: &[&str] = &["fork", "to_image", "reading", "serving", "pause"];
+use crate::scenario::{DISTURBED, METRICS, SCENARIOS};
+use std::fmt::Write;
 
 /// The target for a figure.
 struct Target {
@@ -66,154 +52,8 @@ const TARGETS: &[Target] = &[
 const ENGINE_TARGETS: &[(u64, f64)] = &[(1000, 200.0), (1_000_000, 600.0)];
 const WORST_INSERT_MS: f64 = 50.0;
 
-/// The machine on which it was measured, and the commands that describe it.
-pub struct Machine {
-    facts: Vec<(&'static str, String, &'static str)>,
-}
-
-impl Machine {
-    /// Runs the commands; omits those that fail.
-    pub fn look(top: &Path) -> Self {
-        const COMMANDS: &[(&str, &str)] = &[
-            ("date", "date -u '+%F %H:%M UTC'"),
-            ("source", "git describe --always --dirty --tags"),
-            ("processor", "lscpu | sed -n 's/^Model name: *//p'"),
-            ("cores", "nproc"),
-            ("virtual machine", "lscpu | sed -n 's/^Hypervisor vendor: *//p'"),
-            ("memory", "awk '/MemTotal/ {printf \"%d MiB\", $2/1024}' /proc/meminfo"),
-            ("kernel", "uname -sr"),
-            ("load before", "cut -d' ' -f1-3 /proc/loadavg"),
-            ("Rust", "rustc --version"),
-            ("C compiler", "cc --version | head -n1"),
-            ("reference", "for f in target/reference/download/*.deb; do dpkg-deb -W \"$f\"; done"),
-        ];
-        let facts = COMMANDS
-            .iter()
-            .filter_map(|&(name, command)| Some((name, shell(top, command)?, command)))
-            .collect();
-        Self { facts }
-    }
-}
-
-fn shell(top: &Path, command: &str) -> Option<String> {
-    let done = Command::new("sh").args(["-c", command]).current_dir(top).output().ok()?;
-    let text = String::from_utf8_lossy(&done.stdout).trim().replace('\t', " ");
-    (done.status.success() && !text.is_empty()).then_some(text)
-}
-
-/// Writes page and plots to `folder`.
-pub fn write(folder: &Path, outcome: &Outcome, machine: &Machine) -> Result<()> {
-    let plots = plots(outcome);
-    let plot_folder = folder.join("benchmarks");
-    std::fs::create_dir_all(&plot_folder)?;
-    for (name, plot) in plots.iter().filter(|(_, plot)| !plot.is_empty()) {
-        std::fs::write(plot_folder.join(format!("{name}.svg")), plot.svg()?)?;
-    }
-
-    let path = folder.join("benchmarks.md");
-    let by_hand = std::fs::read_to_string(&path)
-        .ok()
-        .and_then(|old| old.split_once(BY_HAND).map(|(_, rest)| rest.to_owned()))
-        .unwrap_or_else(|| "\n".into());
-    let mut page = summary(outcome);
-    let mut pictures = plots
-        .iter()
-        .filter(|(_, plot)| !plot.is_empty())
-        .map(|(name, plot)| format!("![{}](benchmarks/{name}.svg)\n\n", plot.title));
-    page += &pictures.next().unwrap_or_default();
-    page += &method(outcome);
-    page.extend(pictures);
-    page += &targets(outcome);
-    page += &table(outcome);
-    page += &machine_table(machine);
-    let _ = write!(page, "\n{BY_HAND}{by_hand}");
-    Ok(std::fs::write(path, page)?)
-}
-
-/// What a reader in a hurry wants to know; omits lines without measurements.
-fn summary(outcome: &Outcome) -> String {
-    let median = |scenario, program, metric| {
-        spread(&outcome.values(scenario, program, metric)).map(|s| s.median)
-    };
-    let both = |scenario, metric| {
-        Some((median(scenario, "ours", metric)?, median(scenario, "reference", metric)?))
-    };
-    let pair = |scenario, metric, words: &str, unit: &str| {
-        let (ours, reference) = both(scenario, metric)?;
-        let (ours, reference) = (human(ours), human(reference));
-        Some(format!("- {words}: **{ours}{unit}**, the C daemon {reference}{unit}\n"))
-    };
-    let restart = || {
-        let silence_ms = human(median("restart", "ours", "silence")?);
-        let forgotten = human(median("restart", "ours", "forgotten")?);
-        Some(format!(
-            "- a hot restart with 10,000 held locks: no answer for **{silence_ms} ms**, {forgotten} locks lost\n"
-        ))
-    };
-    // What MediaWiki does: it keeps no connection.
-    let cycle = || {
-        let (ours, reference) = both("cycle-100", "cpu_cycle")?;
-        let (a_second, theirs) = (human(1e6 / ours), human(1e6 / reference));
-        let (ours, reference) = (human(ours), human(reference));
-        Some(format!(
-            "- a lock as MediaWiki takes it (connect, lock, release, close): **{ours} µs** of CPU time, so {a_second} a \
-             second on one core; the C daemon {reference} µs, {theirs}\n"
-        ))
-    };
-    let lines = [
-        cycle(),
-        pair("kept-50", "rate", "requests a second on one core over 50 kept connections", ""),
-        pair("kept-50", "cpu_request", "CPU time of a request there", " µs"),
-        pair("memory", "holding_bytes", "memory of a connection that holds a lock", " bytes"),
-        restart(),
-    ];
-    let lines: String = lines.into_iter().flatten().collect();
-    format!(
-        "# Benchmarks
-
-For those who compare this daemon with Debian's C daemon, and for developers who want to make it faster: what a lock costs, in time and in
-memory. In short:
-
-{lines}
-"
-    )
-}
-
-fn method(outcome: &Outcome) -> String {
-    format!(
-        "## Method
-
-`make bench` writes this page ({} rounds in {:.0} s, fewer of what takes long). To run one scenario, say `kept-50`:
-`cargo run --release --manifest-path bench/Cargo.toml -- suite --only kept-50`. Every run leaves its samples in
-`bench/target/samples.csv`.
-
-*Floor* is `bench/floor.c`: one `recv` and one `send` per request with a fixed answer, no keys, no locks. It
-shows what the kernel charges for the protocol. *Reference* is Debian's C daemon. All servers run on one core and the load on
-another, with a new process and loopback address for each measurement; in every round the servers take turns, one right after
-another. A figure is the median of the rounds; a ratio is taken within each round, then its median. The small numbers are the 95 %
-interval of that median: where it lies in 2,000 draws from the rounds with replacement (bootstrap). A target is met if it is above the
-median, or in the interval (*within noise*). CPU time is what the scheduler charged the process (`/proc/PID/task/*/schedstat`), including
-kernel work, read when the process sleeps. Memory is `Private_Dirty` of `/proc/PID/smaps_rollup`.
-
-With 100 and 300 connects at once, the reference's median latency is low because it leaves most connects without an answer (a row of
-their own): these wait to the end of the measurement and have no latency, and the few that are served find a short queue.
-
-",
-        outcome.rounds, outcome.took_s
-    )
-}
-
-fn machine_table(machine: &Machine) -> String {
-    let mut out = String::from("\n## The machine\n\n| what | value | command |\n|---|---|---|\n");
-    for (name, value, command) in &machine.facts {
-        let command = command.replace('|', "\\|");
-        let _ = writeln!(out, "| {name} | {} | `{command}` |", value.replace('|', "\\|"));
-    }
-    out
-}
-
 /// Target against result, one line each.
-fn targets(outcome: &Outcome) -> String {
+pub fn targets(outcome: &Outcome) -> String {
     let mut rows = String::new();
     for t in TARGETS {
         let (result, limit, against) = match t.bound {
@@ -303,10 +143,9 @@ pub fn table(outcome: &Outcome) -> String {
     }
     let columns = 1 + outcome.programs.len() + bases.len();
     let _ = writeln!(out, "\n|{}", "---|".repeat(columns));
-    let elsewhere = [NOT_IN_TABLE, PARTS_OF_RESTART].concat();
-    for scenario in SCENARIOS.iter().filter(|s| s.name != WORST_TURN) {
+    for scenario in SCENARIOS {
         let mut rows = String::new();
-        for metric in METRICS.iter().filter(|m| !elsewhere.contains(&m.name)) {
+        for metric in METRICS {
             rows += &row(outcome, scenario.name, metric.name, &bases);
         }
         if !rows.is_empty() {
@@ -316,12 +155,6 @@ pub fn table(outcome: &Outcome) -> String {
         }
     }
     out += &engine_table(outcome);
-    out += &restart_table(outcome);
-    out += &worst_turn_table(outcome);
-    for (scenario, program) in &outcome.unsupported {
-        let _ =
-            writeln!(out, "\nNot measured: {scenario} of {program}, which does not support it.");
-    }
     if !outcome.failures.is_empty() {
         out += "\nFailed measurements:\n\n";
         for failure in &outcome.failures {
@@ -389,60 +222,6 @@ fn engine_table(outcome: &Outcome) -> String {
         );
     }
     out
-}
-
-/// Where the time of a hot restart goes.
-fn restart_table(outcome: &Outcome) -> String {
-    let rows = rows_of(outcome, RESTART, |metric| PARTS_OF_RESTART.contains(&metric));
-    if rows.is_empty() {
-        return rows;
-    }
-    format!(
-        "
-### Where the time of a hot restart goes
-
-10,000 connections with a lock each (`suite --only restart`; the daemon's log at `RUST_LOG=info,poolcounterd::serving::resume=debug`).
-The fork comes before the trial of the new binary, the final pause after it.
-
-| step | ms |
-|---|---|
-{rows}"
-    )
-}
-
-/// The longest turns.
-fn worst_turn_table(outcome: &Outcome) -> String {
-    let mut rows = rows_of(outcome, WORST_TURN, |_| true);
-    if rows.is_empty() {
-        return rows;
-    }
-    for row in outcome.engine.iter().filter(|row| [100_000, 1_000_000].contains(&row.keys)) {
-        let keys = human(row.keys as f64);
-        let ms = human(row.worst_insert_ms);
-        let _ = writeln!(rows, "| the tables of the engine alone grow, up to {keys} keys | {ms} |");
-    }
-    format!(
-        "
-### The worst turn
-
-10,000 clients hold 40,000 keys, and another one locks and releases without a break. The longest time for which it waited for an answer
-while this happened (`suite --only worst-turn`):
-
-| what happens | ms |
-|---|---|
-{rows}"
-    )
-}
-
-/// Figures of ours in `scenario`, one line each.
-fn rows_of(outcome: &Outcome, scenario: &str, wanted: impl Fn(&str) -> bool) -> String {
-    let mut rows = String::new();
-    for metric in METRICS.iter().filter(|m| wanted(m.name)) {
-        if let Some(s) = spread(&outcome.values(scenario, "ours", metric.name)) {
-            let _ = writeln!(rows, "| {} | {} |", metric.words, cell(s));
-        }
-    }
-    rows
 }
 
 fn words(metric: &str) -> (&'static str, &'static str) {

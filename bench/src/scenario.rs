@@ -1,18 +1,11 @@
 //! The measured scenarios: each takes one fresh server through one situation and
 //! returns figures by name.
 
-use std::time::Duration;
-
-use rustix::process::Signal;
-
 use crate::Result;
 use crate::fleet::{Conn, Fleet, Next, Script};
-use crate::pipelines::pipelines;
-use crate::process::{Cpu, program_place};
+use crate::process::Cpu;
 use crate::server::{Control, Program, Server};
-use crate::tails::tails;
 use crate::traffic::{Mode, Request, Traffic, histogram};
-use crate::worst_turn::worst_turn;
 
 /// The figures of one measurement, by the names that [`METRICS`] explains.
 pub type Figures = Vec<(&'static str, f64)>;
@@ -35,11 +28,6 @@ const fn metric(name: &'static str, words: &'static str, unit: &'static str) -> 
 /// was on its core. Shows whether the machine was quiet.
 pub const DISTURBED: &str = "disturbed";
 
-/// Scenarios whose figures have tables of their own.
-pub const RESTART: &str = "restart";
-/// As [`RESTART`].
-pub const WORST_TURN: &str = "worst-turn";
-
 /// Every figure there is, in the order of the tables.
 pub const METRICS: &[Metric] = &[
     metric("cpu_request", "CPU per request", "µs"),
@@ -53,13 +41,8 @@ pub const METRICS: &[Metric] = &[
     metric(DISTURBED, "time that the server waited for its core", "%"),
     metric("given_up", "connects without an answer at the end", ""),
     metric("p50", "latency, median", "µs"),
-    metric("p75", "latency, 75 %", "µs"),
-    metric("p90", "latency, 90 %", "µs"),
     metric("p99", "latency, 99 %", "µs"),
     metric("p99.9", "latency, 99.9 %", "µs"),
-    metric("p99.9_slice", "latency, 99.9 %, median of the slices", "µs"),
-    metric("sent", "requests sent a second", ""),
-    metric("other_median", "connect, lock, release by another client, median", "ms"),
     metric("max", "slowest", "ms"),
     metric("late_900", "not answered within 900 ms", ""),
     metric("early", "answered before their time", ""),
@@ -68,22 +51,6 @@ pub const METRICS: &[Metric] = &[
     metric("late_99", "late, 99 %", "ms"),
     metric("late_max", "late, most", "ms"),
     metric("last", "until the last had its answer", "ms"),
-    metric("silence", "longest silence", "ms"),
-    metric("silence_before", "longest silence in the same time without a restart", "ms"),
-    metric("fork", "the loop stops to fork the child of the trial", "ms"),
-    metric(
-        "to_image",
-        "write the snapshot, execute the new image, free the memory of the old one, start",
-        "ms",
-    ),
-    metric(
-        "reading",
-        "read the snapshot: take over the connections, build the tables of locks and keys",
-        "ms",
-    ),
-    metric("serving", "watch listeners and signals, accept, send pending answers", "ms"),
-    metric("pause", "the final pause, together", "ms"),
-    metric("forgotten", "locks forgotten", ""),
     metric("idle_bytes", "memory per idle connection", "bytes"),
     metric("idle_slope", "memory of one more idle connection", "bytes"),
     metric("holding_bytes", "memory per connection that holds a lock", "bytes"),
@@ -92,18 +59,6 @@ pub const METRICS: &[Metric] = &[
     metric("waiting_bytes", "memory per connection that waits", "bytes"),
     metric("waiting_slope", "memory of one more connection that waits", "bytes"),
     metric("closed_kib", "memory kept after all closed", "KiB"),
-    metric("quiet", "nothing", "ms"),
-    metric("keys", "`STATS KEYS 200`", "ms"),
-    metric("json", "`STATS JSON`", "ms"),
-    metric("scrape", "a scrape of `/metrics`", "ms"),
-    metric("trial", "the trial of a hot restart, whose process uses the same core", "ms"),
-    metric("leave", "all 10,000 leave at once: until all are dealt with", "ms"),
-    metric(
-        "leave_turn",
-        "all 10,000 leave at once: the longest turn, at most (`poolcounter_turn_seconds`)",
-        "ms",
-    ),
-    metric("tidy", "their memory is given back, two seconds later", "ms"),
 ];
 
 /// How large a run is.
@@ -125,27 +80,16 @@ pub struct Scenario {
     pub words: &'static str,
     /// Whether the floor supports it: the floor has no waiting.
     pub floor: bool,
-    /// Whether the reference supports it.
-    pub reference: bool,
     /// At most this many rounds are measured, if it takes long or varies little.
     pub rounds_max: usize,
-    /// How to measure it.
-    pub run: Run,
-}
-
-/// How a scenario is measured.
-#[derive(Clone, Copy)]
-pub enum Run {
-    /// One program on a core. No figures if the program can't do this.
-    Alone(fn(&Program, usize, &Scale) -> Result<Figures>),
-    /// All programs on one core, in turn in short slices; the figures of each.
-    Together(fn(&[&Program], usize, &Scale) -> Result<Vec<Figures>>),
+    /// Measures a program on a core.
+    pub run: fn(&Program, usize, &Scale) -> Result<Figures>,
 }
 
 impl Scenario {
     /// Whether `program` supports it.
     pub fn suits(&self, program: &Program) -> bool {
-        (self.floor || !program.is_floor()) && (self.reference || !program.is_reference())
+        self.floor || !program.is_floor()
     }
 
     /// The same in at most `rounds_max` rounds.
@@ -159,8 +103,7 @@ const fn scenario(
     words: &'static str,
     run: fn(&Program, usize, &Scale) -> Result<Figures>,
 ) -> Scenario {
-    let run = Run::Alone(run);
-    Scenario { name, words, floor: true, reference: true, rounds_max: usize::MAX, run }
+    Scenario { name, words, floor: true, rounds_max: usize::MAX, run }
 }
 
 /// The same, for a scenario that the floor does not support.
@@ -172,35 +115,19 @@ const fn stateful(
     Scenario { floor: false, ..scenario(name, words, run) }
 }
 
-/// The same, for a scenario that only ours supports.
-const fn own(
-    name: &'static str,
-    words: &'static str,
-    run: fn(&Program, usize, &Scale) -> Result<Figures>,
-) -> Scenario {
-    Scenario { reference: false, ..stateful(name, words, run) }
-}
-
 /// All scenarios, in the order of the report.
 pub const SCENARIOS: &[Scenario] = &[
     scenario("kept-1", "1 kept connection locks and releases", |p, c, s| kept(p, c, s, 1)),
     scenario("kept-50", "50 kept connections", |p, c, s| kept(p, c, s, 50)),
     scenario("kept-1000", "1000 kept connections", |p, c, s| kept(p, c, s, 1000)),
     scenario("kept-10000", "10,000 kept connections", |p, c, s| kept(p, c, s, 10_000)),
-    scenario("paced-50", "50 kept connections, 40,000 requests a second in all", |p, c, s| {
-        paced(p, c, s, 50, 40_000.0)
-    }),
-    Scenario {
-        name: "tails",
-        words: "50 kept connections, all at half the highest rate of ours, in turn for 50 ms each",
-        floor: true,
-        reference: true,
-        rounds_max: usize::MAX,
-        run: Run::Together(tails),
-    },
     scenario("cycle-20", "connect, lock, release, close: 20 at once", |p, c, s| cycle(p, c, s, 20)),
-    scenario("cycle-100", "connect, lock, release, close: 100 at once", |p, c, s| cycle(p, c, s, 100)),
-    scenario("cycle-300", "connect, lock, release, close: 300 at once", |p, c, s| cycle(p, c, s, 300)),
+    scenario("cycle-100", "connect, lock, release, close: 100 at once", |p, c, s| {
+        cycle(p, c, s, 100)
+    }),
+    scenario("cycle-300", "connect, lock, release, close: 300 at once", |p, c, s| {
+        cycle(p, c, s, 300)
+    }),
     scenario("burst-5000", "5000 connect at once and lock, watched for 4 s", |p, c, _| {
         burst(p, c, 5000)
     })
@@ -226,26 +153,6 @@ pub const SCENARIOS: &[Scenario] = &[
         |p, c, _| one_key(p, c, 15_000),
     )
     .in_rounds(5),
-    stateful("keys-1000", "50 kept connections, others hold 1000 keys", |p, c, s| {
-        keys(p, c, s, 1000)
-    }),
-    stateful("keys-10000", "50 kept connections, others hold 10,000 keys", |p, c, s| {
-        keys(p, c, s, 10_000)
-    }),
-    stateful("keys-50000", "50 kept connections, others hold 50,000 keys", |p, c, s| {
-        keys(p, c, s, 50_000)
-    }),
-    stateful(
-        "pipelines",
-        "15,000 clients have sent 3,072 requests each, and another client connects, locks, releases",
-        |p, c, _| pipelines(p, c, 15_000),
-    )
-    .in_rounds(7),
-    own(RESTART, "hot restart (SIGUSR1) with 10,000 held locks", |p, c, s| {
-        restart(p, c, s, 10_000)
-    }),
-    own(WORST_TURN, "10,000 connections with four locks each", |p, c, _| worst_turn(p, c, 10_000))
-        .in_rounds(7),
 ];
 
 /// Microseconds of CPU since `before`, divided by `count`.
@@ -270,13 +177,7 @@ pub fn must_be_clean(traffic: &Traffic) -> Result<()> {
 
 pub fn latency_figures(traffic: &Traffic) -> Figures {
     let at = |q| traffic.latency.value_at_quantile(q) as f64 / 1e3;
-    vec![
-        ("p50", at(0.5)),
-        ("p75", at(0.75)),
-        ("p90", at(0.9)),
-        ("p99", at(0.99)),
-        ("p99.9", at(0.999)),
-    ]
+    vec![("p50", at(0.5)), ("p99", at(0.99)), ("p99.9", at(0.999))]
 }
 
 /// `count` open connections with uncontended locks to ask for.
@@ -317,23 +218,6 @@ fn kept_figures(
         (DISTURBED, disturbed),
     ];
     figures.extend(latency_figures(traffic));
-    Ok(figures)
-}
-
-fn paced(
-    program: &Program,
-    core: usize,
-    scale: &Scale,
-    count: usize,
-    rate: f64,
-) -> Result<Figures> {
-    let server = Server::start(program, core)?;
-    let (mut fleet, mut traffic) = warm_fleet(&server, scale, count)?;
-    let before = server.cpu()?;
-    traffic.run_paced(&mut fleet, scale.window, rate)?;
-    must_be_clean(&traffic)?;
-    let mut figures = vec![("cpu_request", cpu_each(&server, before, traffic.requests as usize)?)];
-    figures.extend(latency_figures(&traffic));
     Ok(figures)
 }
 
@@ -666,99 +550,4 @@ fn one_key(program: &Program, core: usize, count: usize) -> Result<Figures> {
         ("idle_bytes", (start - fresh) / count as f64),
         ("closed_kib", (closed - fresh) / 1024.0),
     ])
-}
-
-/// A fleet that holds `count` keys, `keys_each` on each connection, which may have four.
-pub fn hold(server: &Server, count: usize, keys_each: usize) -> Result<Fleet> {
-    let mut fleet = Fleet::new(server.addr, count / keys_each)?;
-    Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
-    fleet.open_gently()?;
-    let request = Request::uncontended();
-    for turn in 0..keys_each {
-        for conn in &mut fleet.conns {
-            let key = 1_000_000 + conn.index * keys_each + turn;
-            request.write(key as u64, &mut conn.acquire);
-        }
-        all_send(&mut fleet, Fleet::acquire)?;
-    }
-    Ok(fleet)
-}
-
-fn keys(program: &Program, core: usize, scale: &Scale, count: usize) -> Result<Figures> {
-    let server = Server::start(program, core)?;
-    let _held = hold(&server, count, 4)?;
-    Control::connect(server.addr)?.wait_for("hashtable_entries", count)?;
-    let (mut fleet, mut traffic) = warm_fleet(&server, scale, 50)?;
-    kept_figures(&server, &mut fleet, &mut traffic, scale)
-}
-
-/// One client cycles; the longest time without an answer is the pause. The log shows where
-/// the time went.
-fn restart(program: &Program, core: usize, scale: &Scale, held: usize) -> Result<Figures> {
-    let mut server = Server::start_with(program, core, |_| Vec::new())?;
-    let holders = hold(&server, held, 1)?;
-    let before = silence(&server, scale, || Ok(()))?;
-    let old_place = program_place(server.pid())?;
-    let during = silence(&server, scale, || server.signal(Signal::USR1))?;
-    if !server.is_alive() || program_place(server.pid())? == old_place {
-        return Ok(Vec::new());
-    }
-    let mut control = Control::connect(server.addr)?;
-    let answer = control.ask("STATS processing_workers")?;
-    let kept: usize = answer.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-    drop(holders);
-    let log = server.end_and_read_log()?;
-    let ms_after = |words: &str| {
-        let (_, rest) = log.split_once(words)?;
-        rest.split(' ').next()?.parse().ok().map(|us: f64| us / 1e3)
-    };
-    let mut figures = vec![
-        ("silence", during),
-        ("silence_before", before),
-        ("forgotten", held.saturating_sub(kept) as f64),
-    ];
-    // Older builds log fewer of them.
-    let began = ms_after("began to read after a pause of ");
-    let read = ms_after("and had read after ");
-    let pause = ms_after("continued after a pause of ");
-    figures.extend(ms_after("take over, after a pause of ").map(|fork| ("fork", fork)));
-    if let (Some(began), Some(read), Some(pause)) = (began, read, pause) {
-        figures.extend([("to_image", began), ("reading", read - began), ("serving", pause - read)]);
-    }
-    figures.extend(pause.map(|pause| ("pause", pause)));
-    Ok(figures)
-}
-
-/// The longest time without an answer to a cycling client, in milliseconds, over a
-/// period with `act` in the middle. At most 10,000 cycles.
-fn silence(server: &Server, scale: &Scale, mut act: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut fleet = Fleet::new(server.addr, 1)?;
-    let mut traffic = Traffic::new(Mode::Cycle, Request::uncontended());
-    traffic.prepare(&mut fleet);
-    traffic.begins_left = 10_000;
-    let start_ns = fleet.now_ns();
-    let window_ns = (scale.window * 1e9) as u64;
-    traffic.stop_ns = start_ns + window_ns;
-    traffic.begin(&mut fleet)?;
-    let mut acted = false;
-    let mut answered = 0;
-    let mut answered_ns = start_ns;
-    let mut longest_ns = 0;
-    while traffic.busy > 0 && answered_ns < start_ns + window_ns + 10_000_000_000 {
-        if !acted && fleet.now_ns() > start_ns + window_ns / 4 {
-            acted = true;
-            act()?;
-        }
-        fleet.poll(10, &mut traffic)?;
-        let now_ns = fleet.now_ns();
-        if traffic.requests > answered {
-            answered = traffic.requests;
-            longest_ns = longest_ns.max(now_ns - answered_ns);
-            answered_ns = now_ns;
-        }
-        // Slow enough that the cycles do not run out before the time is up.
-        std::thread::sleep(Duration::from_micros(50));
-    }
-    must_be_clean(&traffic)?;
-    Ok(longest_ns as f64 / 1e6)
 }

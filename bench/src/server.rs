@@ -1,7 +1,7 @@
 //! The measured servers: started on an address and a core of their own, queried over
 //! a plain connection, and killed when this program ends in any way.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -17,9 +17,6 @@ use crate::process;
 /// The reference supports only this port, so all servers use it.
 pub const PORT: u16 = 7531;
 
-/// The parts of a hot restart's pause are logged there; by older builds, in the first.
-const LOG: &str = "info,poolcounterd::restart=debug,poolcounterd::serving::resume=debug";
-
 /// A program that speaks the protocol, or the floor's part of it.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -34,11 +31,6 @@ impl Program {
     pub fn is_floor(&self) -> bool {
         self.name == "floor"
     }
-
-    /// The C daemon.
-    pub fn is_reference(&self) -> bool {
-        self.name == "reference"
-    }
 }
 
 /// A running server. It is killed when this is dropped.
@@ -51,24 +43,6 @@ pub struct Server {
 impl Server {
     /// Starts `program` on `core` and waits until it answers.
     pub fn start(program: &Program, core: usize) -> Result<Self> {
-        Self::launch(program, core, None, |_| Vec::new())
-    }
-
-    /// The same with more `options`, which may depend on its address, and with its log kept.
-    pub fn start_with(
-        program: &Program,
-        core: usize,
-        options: impl FnOnce(IpAddr) -> Vec<String>,
-    ) -> Result<Self> {
-        Self::launch(program, core, Some(LOG), options)
-    }
-
-    fn launch(
-        program: &Program,
-        core: usize,
-        log: Option<&str>,
-        options: impl FnOnce(IpAddr) -> Vec<String>,
-    ) -> Result<Self> {
         let addr = SocketAddr::new(IpAddr::V4(fresh_address()), PORT);
         // Runs this program, which sets its core, its limits and the signal at its
         // parent's death, and then executes the server.
@@ -76,13 +50,12 @@ impl Server {
             .args(["confine", "--core", &core.to_string(), "--"])
             .arg(&program.path)
             .args(["-l", &addr.ip().to_string()])
-            .args(options(addr.ip()))
-            .env("RUST_LOG", log.unwrap_or_default())
+            .env("RUST_LOG", "")
             // The library of the reference, on a machine that lacks it.
             .env("LD_LIBRARY_PATH", "target/reference/libraries")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(if log.is_some() { Stdio::piped() } else { Stdio::null() })
+            .stderr(Stdio::null())
             .spawn()?;
         let mut server = Self { child, addr };
         server.wait_ready(program)?;
@@ -111,11 +84,6 @@ impl Server {
         self.child.id()
     }
 
-    /// Whether it is still running.
-    pub fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
     /// CPU time so far, once it sleeps.
     pub fn cpu(&self) -> Result<process::Cpu> {
         process::settled_cpu(self.pid())
@@ -125,23 +93,6 @@ impl Server {
     pub fn own_bytes(&self) -> Result<f64> {
         process::settled_for(self.pid(), Duration::from_millis(50))?;
         Ok(process::memory(self.pid())?.private_dirty_bytes as f64)
-    }
-
-    /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        Ok(rustix::process::kill_process(pid, signal)?)
-    }
-
-    /// Kills it and returns its log, a few lines, if it was kept.
-    pub fn end_and_read_log(&mut self) -> Result<String> {
-        self.child.kill()?;
-        self.child.wait()?;
-        let mut log = String::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
-            stderr.read_to_string(&mut log)?;
-        }
-        Ok(log)
     }
 }
 

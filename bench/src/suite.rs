@@ -9,28 +9,26 @@ use std::time::Instant;
 use crate::Result;
 use crate::figures::human;
 use crate::outcome::{EngineRow, Outcome, Sample};
-use crate::scenario::{Figures, METRICS, Run, SCENARIOS, Scale, Scenario};
+use crate::scenario::{Figures, METRICS, SCENARIOS, Scale, Scenario};
 use crate::server::Program;
 use crate::{fleet, process, report};
 
-/// Compare this daemon with the reference and the floor, and write docs/development/benchmarks.md
-///
 /// Builds the daemon, gets Debian's C daemon, compiles the floor (bench/floor.c),
 /// then measures them in turn, round after round: daemon on one core, load on
 /// another. The figures are CPU time and the ratios within a round; both tolerate a
 /// machine that is not quite idle.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples, from the repository's top:
-  make bench                                         all of it; writes docs/development/benchmarks.md
-  … suite --quick                                    all of it in short; writes nothing
-  … suite --only kept-50,kept-1000 --rounds 15       two scenarios, closely
-  … suite --only kept-50 --other old=/tmp/before     this build against another one
-  … suite --list                                     what can be measured")]
+  make bench                                                       all of it
+  make bench BENCH_FLAGS=--quick                                   all of it in short
+  make bench BENCH_FLAGS='--only kept-50,kept-1000 --rounds 15'    two scenarios, closely
+  make bench BENCH_FLAGS='--only kept-50 --other old=/tmp/before'  this build against another one
+  make bench BENCH_FLAGS=--list                                    what can be measured")]
 pub struct Args {
-    /// Few and short rounds; writes no report unless --out is given
+    /// Few and short rounds
     #[arg(long)]
     quick: bool,
-    /// Measure only these scenarios; writes no report unless --out is given
+    /// Measure only these scenarios
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Measure only these programs: floor, reference, ours, or the name of an --other
@@ -51,15 +49,12 @@ pub struct Args {
     /// Core of the load
     #[arg(long, value_name = "N")]
     load_core: Option<usize>,
-    /// Folder for benchmarks.md and its plots
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     /// List the scenarios and end
     #[arg(long)]
     list: bool,
 }
 
-/// Runs the suite: progress on stderr, the table on stdout, the report as files.
+/// Runs the suite: progress on stderr, the tables on stdout.
 pub fn run(args: &Args) -> Result<()> {
     if args.list {
         for s in SCENARIOS {
@@ -74,7 +69,6 @@ pub fn run(args: &Args) -> Result<()> {
     let programs = programs(args, &top)?;
     let engine = if with_engine { Some(build_engine(&top)?) } else { None };
     let (server_core, load_core) = choose_cores(args)?;
-    let machine = report::Machine::look(&top);
     process::pin_to(load_core)?;
     fleet::raise_descriptor_limit()?;
 
@@ -88,22 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(engine) = engine {
         outcome.engine = run_engine(&engine, server_core, args.quick)?;
     }
-    print!("{}", report::table(&outcome));
-    let samples = top.join("bench/target/samples.csv");
-    std::fs::create_dir_all(top.join("bench/target"))?;
-    std::fs::write(&samples, outcome.csv())?;
-    eprintln!("wrote {}", samples.display());
-    let out = match &args.out {
-        Some(out) => Some(out.clone()),
-        None if args.only.is_empty() && args.programs.is_empty() && !args.quick => {
-            Some(top.join("docs/development"))
-        }
-        None => None,
-    };
-    if let Some(out) = out {
-        report::write(&out, &outcome, &machine)?;
-        eprintln!("wrote {} and its plots", out.join("benchmarks.md").display());
-    }
+    print!("{}{}", report::targets(&outcome), report::table(&outcome));
     match outcome.failures.len() {
         0 => Ok(()),
         n => Err(format!("{n} measurements failed; see the end of the table").into()),
@@ -242,83 +221,48 @@ fn measure_all(
     rounds: usize,
     scale: &Scale,
 ) -> Outcome {
-    let start = Instant::now();
-    let steps = |s: &Scenario| {
-        let in_a_round = match s.run {
-            Run::Alone(_) => programs.iter().filter(|p| s.suits(p)).count(),
-            Run::Together(_) => 1,
-        };
-        in_a_round * rounds.min(s.rounds_max)
-    };
+    let steps =
+        |s: &Scenario| programs.iter().filter(|p| s.suits(p)).count() * rounds.min(s.rounds_max);
     let mut progress = Progress::new(scenarios.iter().map(|s| steps(s)).sum());
     let mut outcome = Outcome {
         samples: Vec::new(),
         failures: Vec::new(),
-        unsupported: Vec::new(),
         programs: programs.iter().map(|p| p.name.clone()).collect(),
         rounds,
-        took_s: 0.0,
         engine: Vec::new(),
     };
     for round in 0..rounds {
         for scenario in scenarios.iter().filter(|s| round < s.rounds_max) {
             let turns = (0..programs.len()).map(|turn| &programs[(round + turn) % programs.len()]);
-            let suited: Vec<&Program> = turns.filter(|p| scenario.suits(p)).collect();
-            match scenario.run {
-                Run::Alone(run) => {
-                    for program in suited {
-                        progress.begin(round, rounds, scenario.name, &program.name);
-                        let unsupported = (scenario.name, program.name.clone());
-                        if outcome.unsupported.contains(&unsupported) {
-                            progress.skip();
-                            continue;
-                        }
-                        let result = run(program, core, scale).map(|figures| vec![figures]);
-                        outcome.take(scenario.name, &[program], round, &mut progress, result);
-                    }
-                }
-                Run::Together(run) => {
-                    progress.begin(round, rounds, scenario.name, "all in turn");
-                    let result = run(&suited, core, scale);
-                    outcome.take(scenario.name, &suited, round, &mut progress, result);
-                }
+            for program in turns.filter(|p| scenario.suits(p)) {
+                progress.begin(round, rounds, scenario.name, &program.name);
+                let result = (scenario.run)(program, core, scale);
+                outcome.take(scenario.name, program, round, &mut progress, result);
             }
         }
     }
-    outcome.took_s = start.elapsed().as_secs_f64();
     outcome
 }
 
 impl Outcome {
-    /// Takes the figures of each of `programs`, or why there are none.
+    /// Takes the figures of `program`, or why there are none.
     fn take(
         &mut self,
         scenario: &'static str,
-        programs: &[&Program],
+        program: &Program,
         round: usize,
         progress: &mut Progress,
-        result: Result<Vec<Figures>>,
+        result: Result<Figures>,
     ) {
-        let names = || programs.iter().map(|p| p.name.clone());
+        let program = program.name.clone();
         match result {
-            Ok(all) if all.iter().all(Vec::is_empty) => {
-                progress.skip();
-                self.unsupported.extend(names().map(|program| (scenario, program)));
-            }
-            Ok(all) => {
-                progress.end(&all[0]);
-                let samples = names().zip(all);
-                self.samples.extend(samples.map(|(program, figures)| Sample {
-                    scenario,
-                    program,
-                    round,
-                    figures,
-                }));
+            Ok(figures) => {
+                progress.end(&figures);
+                self.samples.push(Sample { scenario, program, round, figures });
             }
             Err(why) => {
                 progress.fail(&why.to_string());
-                let programs = names().collect::<Vec<_>>().join(" and ");
-                self.failures.push(format!("{scenario}, {programs}, round {}: {why}", round + 1));
+                self.failures.push(format!("{scenario}, {program}, round {}: {why}", round + 1));
             }
         }
     }
@@ -372,12 +316,6 @@ impl Progress {
         } else if self.done == self.total {
             eprint!("\r\x1b[K");
         }
-    }
-
-    fn skip(&mut self) {
-        self.done += 1;
-        let clear = if self.terminal { "\r\x1b[K" } else { "" };
-        eprintln!("{clear}{} SKIPPED: not supported", self.headline);
     }
 
     fn fail(&mut self, why: &str) {

@@ -1,7 +1,4 @@
-//! Plain load: connections that lock and release, as fast as the answers come
-//! or at a given rate.
-
-use std::collections::VecDeque;
+//! Plain load: connections that lock and release, as fast as the answers come.
 
 use hdrhistogram::Histogram;
 
@@ -9,7 +6,7 @@ use crate::Result;
 use crate::fleet::{Conn, Fleet, Next, Script};
 
 /// Whether connections stay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Connections are kept; each locks and releases, again and again.
     Kept,
@@ -26,8 +23,6 @@ pub struct Request {
     pub key_bytes: usize,
     /// `workers`, `maxqueue` and `timeout` of the protocol.
     pub limits: String,
-    /// Keys to choose from at random; `None`: one key for each connection.
-    pub keys: Option<u64>,
 }
 
 impl Request {
@@ -38,7 +33,7 @@ impl Request {
 
     /// `command` with `limits` on the default kind of key.
     pub fn with(command: &'static str, limits: &str) -> Self {
-        Self { command, key_bytes: 40, limits: limits.into(), keys: None }
+        Self { command, key_bytes: 40, limits: limits.into() }
     }
 
     /// The line for key number `key`, written over `line`.
@@ -68,18 +63,6 @@ pub struct Replies {
     pub other: u64,
 }
 
-impl Replies {
-    /// Adds another count to this one.
-    pub fn add(&mut self, more: &Self) {
-        self.locked += more.locked;
-        self.released += more.released;
-        self.done += more.done;
-        self.queue_full += more.queue_full;
-        self.timeout += more.timeout;
-        self.other += more.other;
-    }
-}
-
 /// The script of a plain load, and its results.
 pub struct Traffic {
     mode: Mode,
@@ -90,10 +73,6 @@ pub struct Traffic {
     pub begins_left: u64,
     /// Connections with a request in flight.
     pub busy: usize,
-    /// Paced load: the connections that wait for a turn. Unpaced: unused.
-    idle: VecDeque<usize>,
-    paced: bool,
-    random: u64,
     /// Requests answered.
     pub requests: u64,
     /// Completed cycles: locked and released, or refused.
@@ -121,9 +100,6 @@ impl Traffic {
             stop_ns: u64::MAX,
             begins_left: u64::MAX,
             busy: 0,
-            idle: VecDeque::new(),
-            paced: false,
-            random: 0x9e37_79b9_7f4a_7c15,
             requests: 0,
             cycles: 0,
             latency: histogram(),
@@ -158,14 +134,10 @@ impl Traffic {
             self.busy += 1;
             match self.mode {
                 Mode::Kept => {
-                    self.choose_key(&mut fleet.conns[index]);
                     let now_ns = fleet.now_ns();
                     fleet.acquire(index, now_ns);
                 }
-                Mode::Cycle => {
-                    self.choose_key(&mut fleet.conns[index]);
-                    fleet.open(index, true)?;
-                }
+                Mode::Cycle => fleet.open(index, true)?,
             }
         }
         Ok(())
@@ -213,53 +185,6 @@ impl Traffic {
         Ok(self.busy == 0)
     }
 
-    /// Runs for `seconds` at `rate` requests a second, spread evenly over the
-    /// connections that are free. A request's latency counts from when it was due, so
-    /// that a stall shows in all requests that it delays.
-    pub fn run_paced(&mut self, fleet: &mut Fleet, seconds: f64, rate: f64) -> Result<()> {
-        self.start_paced(fleet, seconds);
-        let mut pace = Pace::new(fleet.now_ns(), rate);
-        while fleet.now_ns() < self.stop_ns {
-            self.turn_paced(fleet, &mut pace)?;
-        }
-        self.finish(fleet)
-    }
-
-    /// Makes all connections wait for a turn.
-    pub fn start_paced(&mut self, fleet: &Fleet, seconds: f64) {
-        self.stop_ns = fleet.now_ns() + (seconds * 1e9) as u64;
-        self.paced = true;
-        self.idle = (0..fleet.conns.len()).collect();
-    }
-
-    /// Sends what is due and reads what has arrived; never sleeps, for accuracy.
-    pub fn turn_paced(&mut self, fleet: &mut Fleet, pace: &mut Pace) -> Result<()> {
-        while pace.due_ns <= fleet.now_ns() {
-            let Some(index) = self.idle.pop_front() else { break };
-            self.busy += 1;
-            let conn = &mut fleet.conns[index];
-            if conn.holds {
-                fleet.release(index, pace.due_ns);
-            } else {
-                self.choose_key(conn);
-                fleet.acquire(index, pace.due_ns);
-            }
-            pace.due_ns += pace.interval_ns;
-        }
-        fleet.poll(0, self)?;
-        Ok(())
-    }
-
-    fn choose_key(&mut self, conn: &mut Conn) {
-        if let Some(keys) = self.request.keys {
-            // xorshift64: good enough to spread keys, and without a function call.
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            self.request.write(self.random % keys.max(1), &mut conn.acquire);
-        }
-    }
-
     fn count(&mut self, line: &[u8]) {
         let replies = &mut self.replies;
         match line {
@@ -274,7 +199,7 @@ impl Traffic {
     }
 
     /// The next step after a lock is released or refused.
-    fn again(&mut self, conn: &mut Conn, now_ns: u64) -> Next {
+    fn again(&mut self, now_ns: u64) -> Next {
         if now_ns >= self.stop_ns || self.begins_left == 0 {
             self.busy -= 1;
             return match self.mode {
@@ -282,7 +207,6 @@ impl Traffic {
                 Mode::Cycle => Next::Close,
             };
         }
-        self.choose_key(conn);
         match self.mode {
             Mode::Kept => Next::Acquire,
             Mode::Cycle => {
@@ -301,18 +225,13 @@ impl Script for Traffic {
         if self.mode == Mode::Kept {
             self.latency.saturating_record(now_ns.saturating_sub(conn.sent_ns).max(1));
         }
-        if self.paced && now_ns < self.stop_ns {
-            self.busy -= 1;
-            self.idle.push_back(conn.index);
-            return Next::Nothing;
-        }
         if conn.holds {
             return Next::Release;
         }
         if self.mode == Mode::Cycle {
             self.latency.saturating_record(now_ns.saturating_sub(conn.opened_ns).max(1));
         }
-        self.again(conn, now_ns)
+        self.again(now_ns)
     }
 
     fn lost(&mut self, conn: &mut Conn, now_ns: u64) -> Next {
@@ -325,19 +244,6 @@ impl Script for Traffic {
             return Next::Nothing;
         }
         Next::Reopen
-    }
-}
-
-/// When the next request of a paced load is due.
-pub struct Pace {
-    due_ns: u64,
-    interval_ns: u64,
-}
-
-impl Pace {
-    /// `rate` requests per second from `now_ns` on.
-    pub fn new(now_ns: u64, rate: f64) -> Self {
-        Self { due_ns: now_ns, interval_ns: (1e9 / rate.max(0.001)) as u64 }
     }
 }
 
