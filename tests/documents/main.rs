@@ -14,7 +14,6 @@ mod options;
 mod real_keys;
 #[path = "../support/skipping.rs"]
 mod skipping;
-mod words;
 
 use files::{files_in, top};
 use std::fs;
