@@ -216,6 +216,8 @@ impl Kernel {
         sent
     }
 
+    /// A Unix socket takes up to half of its buffer whole or not at all (net/unix/af_unix.c,
+    /// unix_stream_sendmsg).
     fn try_to_send(&mut self, fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
         self.let_arrive();
         self.calls.sends += 1;
@@ -237,7 +239,8 @@ impl Kernel {
             return Err(Errno::PIPE);
         }
         let room = stream.room();
-        if room == 0 && !bytes.is_empty() {
+        let is_whole = stream.is_unix() && bytes.len() <= stream.sent_max / 2;
+        if room < if is_whole { bytes.len() } else { bytes.len().min(1) } {
             stream.wants_room = true;
             return Err(Errno::AGAIN);
         }
