@@ -13,7 +13,7 @@ use crate::platform::os::fd::OwnedFd;
 use crate::sockets::socket::{Socket, peer_address};
 use engine::Time;
 use ipnet::IpNet;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 
 /// What to do with a new client.
@@ -26,6 +26,7 @@ pub(crate) enum Verdict {
 }
 
 /// Why a new client is refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Not in `--allow`.
     Denied(IpAddr),
@@ -48,6 +49,9 @@ pub(crate) struct Newcomers(VecDeque<Newcomer>);
 /// A new client at a limit.
 pub(crate) struct Newcomer {
     pub(crate) socket: Socket,
+    pub(crate) ip: Option<IpAddr>,
+    /// The limit that is reached.
+    why: Refusal,
     until: Time,
     /// A wait for events that began after it was accepted has returned all that there were: the
     /// end of each connection that was closed before is known.
@@ -59,28 +63,38 @@ impl Newcomers {
         self.0.len()
     }
 
-    /// Whether another one may be held.
-    pub(crate) fn has_room(&self) -> bool {
-        self.0.len() < HELD_MAX
-    }
-
-    pub(crate) fn hold(&mut self, socket: Socket) {
+    /// Holds another one. Returns one that is refused, if they are too many: the newest of the
+    /// host that has the most, which crowds out no other.
+    pub(crate) fn hold(&mut self, socket: Socket, why: Refusal) -> Option<Newcomer> {
+        let ip = peer_address(&socket).map(|address| address.ip()).ok();
         let until = clock::now().plus_ns(HELD_MS * 1_000_000);
-        self.0.push_back(Newcomer { socket, until, knows_ends: false });
+        self.0.push_back(Newcomer { socket, ip, why, until, knows_ends: false });
+        if self.0.len() <= HELD_MAX {
+            return None;
+        }
+        let mut by_host = BTreeMap::<_, (usize, usize)>::new();
+        for (place, newcomer) in self.0.iter().enumerate() {
+            let (count, newest) = by_host.entry(newcomer.ip).or_default();
+            (*count, *newest) = (*count + 1, place);
+        }
+        let (_, newest) = by_host.into_values().max()?;
+        self.0.remove(newest)
     }
 
-    pub(crate) fn hold_on(&mut self, newcomer: Newcomer) {
-        self.0.push_back(newcomer);
+    /// Goes on holding one, at the limit that is reached now.
+    pub(crate) fn hold_on(&mut self, newcomer: Newcomer, why: Refusal) {
+        self.0.push_back(Newcomer { why, ..newcomer });
     }
 
     pub(crate) fn pop(&mut self) -> Option<Newcomer> {
         self.0.pop_front()
     }
 
-    /// Notes that one of them is served: it may have left already, and the next wait for events
-    /// tells.
-    pub(crate) fn record_served(&mut self) {
-        self.0.iter_mut().for_each(|newcomer| newcomer.knows_ends = false);
+    /// Notes that one from `ip` is served, which may have left already: the next wait for events
+    /// tells those that wait for the same place.
+    pub(crate) fn record_served(&mut self, ip: Option<IpAddr>) {
+        let waits = |it: &&mut Newcomer| it.ip == ip || it.why == Refusal::Full;
+        self.0.iter_mut().filter(waits).for_each(|newcomer| newcomer.knows_ends = false);
     }
 
     /// Notes that a wait for events has returned all that there were.

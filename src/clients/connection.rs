@@ -234,7 +234,7 @@ impl Connection {
             lines,
             stage: if state.finishing { ConnectionStage::Finishing } else { ConnectionStage::Open },
             // The event for its end may have come before the restart.
-            reads_to_end: state.unread,
+            reads_to_end: state.unread && (!state.finishing || !state.unhandled.is_empty()),
             is_unread: state.unread,
             // The old image's epoll instance reports when blocked output has room.
             output: OutputState::Idle,

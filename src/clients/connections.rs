@@ -31,7 +31,7 @@
 //! Two flags go with any state: `reads_to_end`, from an event that the peer has closed until the
 //! socket is drained, and `watches_writable`, from the first flush that blocks.
 
-use crate::clients::admission::{Admission, Newcomers, Refusal, Verdict};
+use crate::clients::admission::{Admission, Newcomer, Newcomers, Refusal, Verdict};
 use crate::clients::connection::{
     Connection, ConnectionStage, ConnectionState, EndOfInput, OutputState,
 };
@@ -69,7 +69,8 @@ pub(crate) struct Clients {
     admission: Admission,
     /// New clients at a limit.
     newcomers: Newcomers,
-    /// How many open clients have an end that is known, but not handled: with `reads_to_end`.
+    /// How many clients have an end that is known, but not handled: with `reads_to_end`. That of
+    /// one whose line is held is handled with the report.
     ending: usize,
     /// Clients to receive from.
     queues: InputQueues,
@@ -138,8 +139,12 @@ impl Clients {
     pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
         match self.admission.judge(&socket, self.slots.len()) {
             Verdict::Admitted => self.serve(socket, registry),
-            Verdict::AtLimit(_) if self.newcomers.has_room() => self.newcomers.hold(socket),
-            Verdict::Refused(why) | Verdict::AtLimit(why) => self.refuse(&why),
+            Verdict::AtLimit(why) => {
+                if let Some(newcomer) = self.newcomers.hold(socket, why) {
+                    self.refuse_again(&newcomer);
+                }
+            }
+            Verdict::Refused(why) => self.refuse(why),
             Verdict::HasLeft => {}
         }
     }
@@ -151,21 +156,29 @@ impl Clients {
         for _ in 0..held {
             let Some(newcomer) = self.newcomers.pop() else { break };
             match self.admission.judge(&newcomer.socket, self.slots.len()) {
-                Verdict::AtLimit(_) if !newcomer.has_waited(self.ending, now) => {
-                    self.newcomers.hold_on(newcomer);
+                Verdict::AtLimit(why) if !newcomer.has_waited(self.ending, now) => {
+                    self.newcomers.hold_on(newcomer, why);
                 }
                 Verdict::Admitted => {
+                    self.newcomers.record_served(newcomer.ip);
                     self.serve(newcomer.socket, registry);
-                    self.newcomers.record_served();
                 }
-                Verdict::Refused(why) | Verdict::AtLimit(why) => self.refuse(&why),
+                Verdict::Refused(why) | Verdict::AtLimit(why) => self.refuse(why),
                 Verdict::HasLeft => {}
             }
         }
         self.newcomers.len() + (self.slots.len() - before) < held
     }
 
-    fn refuse(&mut self, why: &Refusal) {
+    /// Refuses a newcomer that was held, by the limit that is reached now.
+    fn refuse_again(&mut self, newcomer: &Newcomer) {
+        let verdict = self.admission.judge(&newcomer.socket, self.slots.len());
+        if let Verdict::AtLimit(why) | Verdict::Refused(why) = verdict {
+            self.refuse(why);
+        }
+    }
+
+    fn refuse(&mut self, why: Refusal) {
         match why {
             Refusal::Denied(ip) => {
                 self.count().denied += 1;
@@ -225,9 +238,9 @@ impl Clients {
         let Some((client, connection)) = self.slots.at_mut(slot) else {
             return;
         };
-        if event.is_read_closed() || event.is_error() || event.is_priority() {
-            let is_new = !std::mem::replace(&mut connection.reads_to_end, true);
-            self.ending += usize::from(is_new && connection.stage == ConnectionStage::Open);
+        let is_end = event.is_read_closed() || event.is_error() || event.is_priority();
+        if is_end && connection.stage == ConnectionStage::Open {
+            self.ending += usize::from(!std::mem::replace(&mut connection.reads_to_end, true));
         }
         let has_output = !connection.stream.unsent().is_empty();
         // An unread client is in a queue already.
@@ -349,9 +362,9 @@ impl Clients {
         }
     }
 
-    /// Notes that nothing is left to be read to the end of `client`.
-    fn record_end_handled(&mut self, client: ClientId) {
-        if let Some(connection) = self.open_mut(client) {
+    /// Notes that nothing is left to be read to the end of `client`, and no report to be made.
+    pub(crate) fn record_end_handled(&mut self, client: ClientId) {
+        if let Some(connection) = self.get_mut(client) {
             let was_ending = std::mem::take(&mut connection.reads_to_end);
             self.ending -= usize::from(was_ending);
         }
@@ -498,12 +511,15 @@ impl Clients {
     /// Closes the connection of `client`, whose input has ended, once its output is
     /// sent.
     pub(crate) fn close_after_output(&mut self, client: ClientId) {
+        let Some(connection) = self.open_mut(client) else { return };
+        connection.stage = ConnectionStage::Finishing;
+        if connection.lines.is_line_held() {
+            self.ending += usize::from(!std::mem::replace(&mut connection.reads_to_end, true));
+            return;
+        }
         self.record_end_handled(client);
-        if let Some(connection) = self.open_mut(client) {
-            connection.stage = ConnectionStage::Finishing;
-            if !connection.owes_answers() {
-                let _ = self.schedule_close(client);
-            }
+        if self.get_mut(client).is_some_and(|it| !it.owes_answers()) {
+            let _ = self.schedule_close(client);
         }
     }
 
@@ -594,8 +610,7 @@ impl Clients {
                 clients.queues.push_rest(*client);
             }
             clients.admission.count_opened(connection);
-            let is_open = connection.stage == ConnectionStage::Open;
-            clients.ending += usize::from(is_open && connection.reads_to_end);
+            clients.ending += usize::from(connection.reads_to_end);
         }
         clients.slots.resume(connections, last_serial);
         clients

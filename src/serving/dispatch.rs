@@ -197,6 +197,7 @@ impl Dispatch<'_> {
             if connection.stage == ConnectionStage::Finishing {
                 // The beginning of a line that has no end.
                 connection.lines.take_unhandled();
+                self.clients.record_end_handled(client);
             }
             self.clients.record_readable(client);
             self.owe_text(client, text);

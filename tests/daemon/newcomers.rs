@@ -125,6 +125,40 @@ fn nor_are_those_behind_others_that_have_left() {
     }
 }
 
+/// Fails if a client that has left counts as gone before its report is made.
+#[test]
+fn nor_behind_one_that_has_left_during_a_report() {
+    let server = Server::start_with(&["--max-connections", "2501"]);
+    let _idle: Vec<Client> = (0..2_500).map(|_| server.connect()).collect();
+    for round in 0..30 {
+        let mut client = server.connect();
+        client.send("STATS UPTIME");
+        assert!(client.next_line(PATIENCE).is_some(), "round {round}");
+        client.send(["STATS JSON", "STATS CLIENTS"][round % 2]);
+        client.shut_writing();
+    }
+}
+
+/// Fails if newcomers of one host crowd out those of another.
+#[test]
+fn nor_beside_a_host_that_exceeds_its_limit() {
+    let server = Server::start_with(&["--max-connections-per-ip", "1"]);
+    let (address, is_over) = (server.address(), AtomicBool::new(false));
+    let refused = thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(Client::connect_from(Ipv4Addr::new(127, 8, 8, 8), address));
+                }
+            });
+        }
+        let refused = refused(address, 1, CONNECTIONS / 4);
+        is_over.store(true, Ordering::Relaxed);
+        refused
+    });
+    assert_eq!(refused, 0);
+}
+
 /// One beyond the limit is refused, and the others keep their places.
 #[test]
 fn who_exceeds_a_limit_is_refused() {

@@ -6,6 +6,7 @@ use crate::simulation::clients::oracle::GonePeer;
 use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::sockets::LocalAddress;
 use crate::simulation::kernel::{KernelEvent, kernel};
+use crate::simulation::os::SHARES_PER_TURN;
 use crate::simulation::reports::http::{HTTP, HTTP_PORT};
 use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
 use crate::sockets::stream::OUTPUT_BYTES_MAX;
@@ -90,7 +91,7 @@ impl Connections {
                 _ => false,
             };
             if decides && !std::mem::replace(&mut decided, true) {
-                self.decide_held(events, options)?;
+                self.decide_held(&events.seen[n..], events, options)?;
             }
             match one {
                 KernelEvent::Accepted { peer, to, ip, is_over } => {
@@ -100,7 +101,10 @@ impl Connections {
                         self.note_newcomer(newcomer, &events.seen[n..], events, options)?;
                     }
                 }
-                KernelEvent::Closed(peer) => drop(self.open.remove(peer)),
+                KernelEvent::Closed(peer) => {
+                    self.refuse_one_too_many(*peer, events, options)?;
+                    self.open.remove(peer);
+                }
                 // With all connections of HTTP in use, it may be dropped.
                 KernelEvent::Dropped(peer)
                     if !is_http_full() && kernel(|k| k.calls.failures.is_empty()) =>
@@ -114,7 +118,7 @@ impl Connections {
             }
         }
         if !decided {
-            self.decide_held(events, options)?;
+            self.decide_held(&[], events, options)?;
         }
         Ok(())
     }
@@ -126,6 +130,7 @@ impl Connections {
     /// second. None is held over a hot restart.
     fn decide_held(
         &mut self,
+        then: &[KernelEvent],
         events: &ConnectionEvents,
         options: &Options,
     ) -> Result<(), Violation> {
@@ -133,7 +138,11 @@ impl Connections {
         for mut held in std::mem::take(&mut self.held) {
             let peer = held.newcomer.peer;
             held.newcomer.is_over |= events.seen.contains(&KernelEvent::PeerUnknown(peer));
-            let is_closed = !kernel(|k| k.is_open(peer));
+            // Others may be accepted after the decisions, and crowd one out.
+            let accepted = then.iter().position(|it| matches!(it, KernelEvent::Accepted { .. }));
+            let later = accepted.map_or(&[][..], |at| &then[at..]);
+            let is_closed =
+                !kernel(|k| k.is_open(peer)) && !later.contains(&KernelEvent::Closed(peer));
             if !is_closed && !events.new_clients.contains(&peer) {
                 if events.seen.contains(&KernelEvent::Executed) {
                     return Err(format!("newcomer {peer} is held at a hot restart"));
@@ -157,6 +166,26 @@ impl Connections {
             }
         }
         Ok(())
+    }
+
+    /// Invariant: If too many newcomers are held, the host with the most of them loses one.
+    fn refuse_one_too_many(
+        &mut self,
+        peer: u32,
+        events: &ConnectionEvents,
+        options: &Options,
+    ) -> Result<(), Violation> {
+        let Some(place) = self.held.iter().position(|it| it.newcomer.peer == peer) else {
+            return Ok(());
+        };
+        let of = |ip| self.held.iter().filter(|it| it.newcomer.ip == ip).count();
+        let most = self.held.iter().map(|it| of(it.newcomer.ip)).max().unwrap_or_default();
+        let ip = self.held[place].newcomer.ip;
+        if (self.held.len() <= HELD_MAX || of(ip) < most) && kernel(|k| k.ever_failed.is_empty()) {
+            return Err(format!("newcomer {peer} of {ip:?} is crowded out"));
+        }
+        let held = self.held.remove(place);
+        self.note_new_client(&held.newcomer, false, events, options)
     }
 
     /// Whether a connection that counts against the limit of a newcomer had left before it came,
@@ -395,6 +424,9 @@ impl Connections {
 
 /// How long a newcomer is held.
 const HELD_NS: u64 = 1_000_000_000;
+
+/// How many newcomers are held at most: as many as a turn accepts.
+const HELD_MAX: usize = SHARES_PER_TURN * 4 / 5;
 
 /// A newcomer at a limit.
 struct HeldPeer {
