@@ -1,12 +1,14 @@
 //! The command line: options, their limits and errors, and the arguments of a reload.
 
 use crate::logging::filter::check_filter;
-use clap::{Arg, ArgAction, Parser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, CommandFactory, Parser, ValueHint};
 use connect::PORT;
 use engine::rules::rule::Rule;
 use ipnet::{IpNet, Ipv4Net};
 use log::warn;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 /// The most keys that `/metrics` names.
 const HTTP_KEYS_MAX: usize = 100;
@@ -84,7 +86,7 @@ pub struct Options {
     /// Decide by the rules in this file instead of the numbers of clients. A hot restart
     /// reads it again. [default: no rules]
     #[arg(long, value_name = "FILE",
-          value_parser = parse_path,
+          value_parser = parse_path, value_hint = ValueHint::FilePath,
           help_heading = group::LIMITS)]
     pub rules: Option<String>,
 
@@ -132,7 +134,7 @@ pub struct Options {
     /// Also take orders from operators on a Unix socket at this path; HELP lists them.
     /// "none" is no socket. [default: none]
     #[arg(long, value_name = "PATH",
-          value_parser = parse_path,
+          value_parser = parse_path, value_hint = ValueHint::FilePath,
           help_heading = group::OPERATION)]
     pub control: Option<String>,
 
@@ -303,55 +305,45 @@ fn parse_group(text: &str) -> Result<String, String> {
     if can_be { Ok(text.to_owned()) } else { Err("no group can have this number".to_owned()) }
 }
 
-/// The daemon's new command line after `--reload`: `ours`, this program's, without
-/// `--reload`. Empty if no option but `--control` is left: then the daemon keeps its own.
-/// Paths in `ours` may be relative to this program's working directory; `paths` has the
-/// absolute ones of the other options, and `control`, which stays the daemon's.
+/// The daemon's new command line after `--reload`: `words`, this program's, without `--reload`,
+/// and with the path of the control socket, where the order goes. `None` if no option but
+/// `--control` is among them: then the daemon keeps its own.
+///
+/// # Errors
+/// A path is relative: the daemon may be in another directory.
 pub fn arguments_after_reload(
-    ours: &[String],
+    words: &[String],
     control: &str,
-    paths: &[(&str, String)],
-) -> Vec<String> {
-    let mut rest = Vec::new();
-    let mut ignored = Vec::new();
-    let mut words = ours.iter();
-    while let Some(word) = words.next() {
-        let (option, has_value) = match word.split_once('=') {
-            Some((option, _)) => (option, true),
-            None => (word.as_str(), false),
-        };
-        match option {
-            "--reload" => {}
-            "--control" | "--rules" if has_value => {}
-            "--control" | "--rules" => drop(words.next()),
-            "--" => ignored.extend([word].into_iter().chain(words.by_ref()).cloned()),
-            // Its value may begin with a hyphen.
-            "-l" | "--listen" if !has_value => {
-                rest.extend([word].into_iter().chain(words.next()).cloned());
-            }
-            _ => rest.push(word.clone()),
+) -> Result<Option<Vec<String>>, String> {
+    let command = Options::command().no_binary_name(true);
+    let matches = command.clone().try_get_matches_from(words).map_err(|e| e.to_string())?;
+    let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    for option in command.get_arguments().filter(|it| it.get_value_hint() == ValueHint::FilePath) {
+        let mut values = matches.get_raw(option.get_id().as_str()).into_iter().flatten();
+        if let Some(path) = values.find(|path| Path::new(path).is_relative()) {
+            let name = option.get_long().unwrap_or_default();
+            return Err(format!(
+                "--{name}: {path:?} is a relative path, and the daemon may be in another directory"
+            ));
         }
     }
-    rest.extend(paths.iter().map(|(option, path)| format!("{option}={path}")));
-    if !rest.iter().any(|word| word.starts_with('-')) {
-        return Vec::new();
+    let others = command.get_arguments().map(|option| option.get_id().as_str());
+    if !others.filter(|id| !["reload", "control"].contains(id)).any(is_given) {
+        return Ok(None);
     }
-    rest.push(format!("--control={control}"));
-    rest.extend(ignored);
-    rest
+    let added = (!is_given("control")).then(|| format!("--control={control}"));
+    let own = words.iter().filter(|word| *word != "--reload").cloned();
+    Ok(Some(added.into_iter().chain(own).collect()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use std::collections::BTreeSet;
 
-    fn after_reload(ours: &str, paths: &[(&str, &str)]) -> String {
-        let ours: Vec<String> = ours.split_whitespace().map(str::to_owned).collect();
-        let paths: Vec<(&str, String)> =
-            paths.iter().map(|(option, path)| (*option, (*path).to_owned())).collect();
-        arguments_after_reload(&ours, "/run/c", &paths).join(" ")
+    fn after_reload(words: &str) -> Result<Option<String>, String> {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        Ok(arguments_after_reload(&words, "/run/c")?.map(|words| words.join(" ")))
     }
 
     /// Each option twice: the second value counts, or both if the help says "several times".
@@ -428,42 +420,46 @@ mod tests {
 
     #[test]
     fn a_reload_without_options_keeps_the_old_ones() {
-        for ours in [
-            "--reload",
-            "--reload --control /run/c",
-            "--control=c --reload",
-            "--reload word",
-            "--reload -- --rules r",
-        ] {
-            assert_eq!(after_reload(ours, &[]), "", "{ours}");
+        for words in
+            ["--reload", "--reload --control /run/c", "--control=/c --reload", "--reload --"]
+        {
+            assert_eq!(after_reload(words), Ok(None), "{words}");
         }
     }
 
     #[test]
     fn a_reload_with_options_makes_them_the_new_ones_and_keeps_the_control_socket() {
-        for (ours, expected) in [
-            ("--reload -l ::", "-l :: --control=/run/c"),
-            ("--reload --control c -l :: -p 1", "-l :: -p 1 --control=/run/c"),
-            ("--reload -l --reload -p 1", "-l --reload -p 1 --control=/run/c"),
+        for (words, expected) in [
+            ("--reload -l ::", "--control=/run/c -l ::"),
+            ("--reload --port 1 --", "--control=/run/c --port 1 --"),
+            ("--control /c --rules /r --reload -p1", "--control /c --rules /r -p1"),
+            ("--reload --private --control=/c", "--private --control=/c"),
         ] {
-            assert_eq!(after_reload(ours, &[]), expected, "{ours}");
+            assert_eq!(after_reload(words), Ok(Some(expected.to_owned())), "{words}");
         }
     }
 
     #[test]
-    fn a_reload_names_each_path_once() {
-        let paths = [("--rules", "/etc/r")];
-        for ours in ["--reload --rules r -p 1", "--rules=q -p 1 --reload --rules=r"] {
-            let expected = "-p 1 --rules=/etc/r --control=/run/c";
-            assert_eq!(after_reload(ours, &paths), expected, "{ours}");
+    fn a_reload_by_a_relative_path_is_refused() {
+        for (words, expected) in [
+            ("--reload --rules=r", "--rules: \"r\" is a relative path"),
+            ("--reload --rules ./r --control /c", "--rules: \"./r\" is a relative path"),
+            ("--reload --control ../c", "--control: \"../c\" is a relative path"),
+        ] {
+            let why = after_reload(words).expect_err("a relative path");
+            assert!(why.starts_with(expected), "{words}: {why}");
         }
     }
 
+    /// By this a reload knows them.
     #[test]
-    fn a_reload_keeps_words_that_are_not_options_behind_the_options() {
-        assert_eq!(
-            after_reload("--reload -p 1 --rules r -- --reload --rules x", &[("--rules", "/etc/r")]),
-            "-p 1 --rules=/etc/r --control=/run/c -- --reload --rules x"
-        );
+    fn options_with_a_path_say_so() {
+        let command = Options::command();
+        let serves = |option: &&Arg| option.get_help_heading() != Some(group::INSTEAD);
+        for option in command.get_arguments().filter(serves) {
+            let value = option.get_value_names().map(|names| names[0].as_str());
+            let is_path = value.is_some_and(|value| ["FILE", "PATH"].contains(&value));
+            assert_eq!(option.get_value_hint() == ValueHint::FilePath, is_path, "{option}");
+        }
     }
 }

@@ -98,28 +98,14 @@ fn order_of_reload(options: &Options) -> Result<(String, String), String> {
     if let Some(word) = options.ignored.first() {
         return Err(format!("{word:?} is not an option"));
     }
-    let ours: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let control = absolute(options.control.as_deref().unwrap_or(connect::DEFAULT_PATH))?;
-    let mut paths = Vec::new();
-    if let Some(path) = &options.rules {
-        paths.push(("--rules", absolute(path)?));
-    }
-    let arguments = poolcounterd::arguments_after_reload(&ours, &control, &paths);
-    let order = match &arguments[..] {
-        [] => "RESTART".to_owned(),
-        _ => format!("RESTART {}", serde_json::json!(arguments)),
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.collect();
+    let control = options.control.as_deref().unwrap_or(connect::DEFAULT_PATH);
+    let order = match poolcounterd::arguments_after_reload(&words, control)? {
+        None => "RESTART".to_owned(),
+        Some(arguments) => format!("RESTART {}", serde_json::json!(arguments)),
     };
-    Ok((control, order))
-}
-
-/// The daemon may be in another directory. Fails for a relative path if the working
-/// directory was deleted, or its name is not text.
-fn absolute(path: &str) -> Result<String, String> {
-    let absolute =
-        std::path::absolute(path).map_err(|e| format!("{path}: no working directory: {e}"))?;
-    let text = absolute.to_str().ok_or_else(|| format!("{}: not UTF-8", absolute.display()))?;
-    Ok(text.to_owned())
+    Ok((control.to_owned(), order))
 }
 
 /// Whether an old image started this process for [`read_snapshot`]. Must work before

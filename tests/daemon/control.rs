@@ -429,29 +429,6 @@ fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
     assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info");
 }
 
-/// A relative path is relative to the operator's directory, for the daemon too.
-#[test]
-fn a_reload_by_relative_paths_serves_and_keeps_what_they_name() {
-    let daemon = Daemon::start();
-    let operators = daemon.place.path("operators");
-    fs::create_dir(&operators).expect("a directory");
-    fs::write(operators.join("rules"), "bots bot:* deny\n").expect("a file of rules");
-    let reload = ["--reload", "--control", "../control.sock"];
-    let options = ["-p", "0", "--rules", "rules"];
-    for options in [[&reload, &options[..]].concat(), reload.to_vec()] {
-        let done = finish(daemon_command(&options).current_dir(&operators));
-        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{options:?}");
-        let rules = daemon.operator().list(b"RULES");
-        assert!(rules.iter().any(|line| line.ends_with("bots bot:* deny")), "{rules:?}");
-    }
-    let done = finish(
-        daemon_command(&["--reload", "--control=../control.sock", "-p", "0"])
-            .current_dir(&operators),
-    );
-    assert_eq!(done.code, Some(0), "{}", done.stderr);
-    assert!(daemon.operator().ask("UNDRAIN").starts_with("OK "));
-}
-
 /// Another restart comes first and closes the connection.
 #[test]
 fn reload_retries_when_another_restart_came_first() {
