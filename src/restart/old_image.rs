@@ -157,12 +157,15 @@ impl Restart {
         parts: Parts,
     ) -> Result<(), String> {
         let has_new_arguments = arguments.is_some();
+        let unchanged = unchanged_options(!has_new_arguments);
         let arguments = arguments.unwrap_or_else(|| env::args_os().skip(1).collect());
         let begin = clock::now();
         let trial = self.start_trial(arguments, parts).map_err(|e| self.not_asked(&e))?;
         let program = self.launcher.program.display();
         let pause_us = clock::now().ns_since(begin) / 1_000;
-        info!("asking {program} whether it can take over, after a pause of {pause_us} µs");
+        info!(
+            "asking {program} whether it can take over, after a pause of {pause_us} µs{unchanged}"
+        );
         let (is_tried, is_repeated) = (false, false);
         self.under_way =
             Some(RunningRestart { trial, requester, has_new_arguments, is_tried, is_repeated });
@@ -285,6 +288,11 @@ impl Restart {
 /// clone(CLONE_FILES) and ends a program that calls it, so a rehearsal would end the daemon.
 fn is_under_valgrind() -> bool {
     env::var("LD_PRELOAD").is_ok_and(|libraries| libraries.contains("/vgpreload_core"))
+}
+
+/// What answers and the log say about the options of a hot restart.
+pub(crate) fn unchanged_options(are_unchanged: bool) -> &'static str {
+    if are_unchanged { "; options unchanged" } else { "" }
 }
 
 /// What is handed over besides the [`Parts`].

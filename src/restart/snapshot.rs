@@ -297,6 +297,14 @@ fn check_connection(connection: &ConnectionState) -> Result<(), SnapshotError> {
 }
 
 impl ServerState {
+    /// Whether the restart was given no options: a signal has asked for it, or the order alone.
+    pub(crate) fn keeps_options(&self) -> bool {
+        let Some(ControlClient { slot, serial }) = self.requester else { return true };
+        let requester = self.operators.iter().find(|it| (it.slot, it.serial) == (slot, serial));
+        let order = requester.and_then(|operator| operator.unanswered.as_deref());
+        order == Some(b"RESTART")
+    }
+
     /// Every descriptor that is handed over, except those of the connections.
     fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         self.kept_descriptors().chain(self.launcher.trial_fds)

@@ -39,7 +39,7 @@ use crate::platform::os::mio::Poll;
 use crate::platform::sys::{self, inherited_descriptor};
 use crate::restart::launcher::Launcher;
 use crate::restart::new_image::{Restored, adopt, restore};
-use crate::restart::old_image::Restart;
+use crate::restart::old_image::{Restart, unchanged_options};
 use crate::restart::retry::retry_for_a_while;
 use crate::serving::advice::StartError;
 use crate::serving::start::ServerParts;
@@ -62,6 +62,7 @@ impl Server {
         // In the tests it becomes one that records its calls.
         #[cfg_attr(not(test), expect(clippy::useless_conversion))]
         let mut engine = Engine::from(engine);
+        let unchanged = unchanged_options(state.keeps_options());
         let rules = &state.settings.rules;
         engine.set_rules(rules.in_force(), &rules.groups(), now, || {});
         logger::resume(state.logging);
@@ -107,8 +108,8 @@ impl Server {
         } else {
             server.service_manager.end_reload(clock::now());
         }
-        server.count_restart(clock::now().ns_since(state.taken));
-        server.answer_requester(requester, &closed, &ended_orders);
+        server.count_restart(clock::now().ns_since(state.taken), unchanged);
+        server.answer_requester(requester, unchanged, &closed, &ended_orders);
         Ok(server)
     }
 
@@ -126,6 +127,7 @@ impl Server {
     fn answer_requester(
         &mut self,
         requester: Option<ControlClient>,
+        unchanged: &str,
         closed: &[String],
         ended: &[String],
     ) {
@@ -136,15 +138,16 @@ impl Server {
             }
         }
         if !lost.is_empty() {
-            info!("hot restart{lost}");
+            info!("hot restart{unchanged}{lost}");
         }
         if let Some(client) = requester {
-            self.operator.answer(client, &format!("OK restarted, poolcounterd {VERSION}{lost}"));
+            let answer = format!("OK restarted, poolcounterd {VERSION}{unchanged}{lost}");
+            self.operator.answer(client, &answer);
         }
     }
 
     /// Counts and logs that the daemon continues after a hot restart.
-    fn count_restart(&mut self, pause_ns: u64) {
+    fn count_restart(&mut self, pause_ns: u64, unchanged: &str) {
         let restarts = &mut self.engine.measures.restarts;
         restarts.done += 1;
         restarts.pause_ns += pause_ns;
@@ -153,7 +156,7 @@ impl Server {
         let counters = &self.engine.counters;
         info!(
             "poolcounterd {VERSION} continued after a pause of {pause_us} µs with {} connections, \
-             {} locks and {} waits; listening on {}",
+             {} locks and {} waits{unchanged}; listening on {}",
             self.clients.len(),
             counters.processing_workers,
             counters.waiting_workers,

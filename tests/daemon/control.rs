@@ -429,6 +429,23 @@ fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
     assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info");
 }
 
+/// Its answer would pass for one to an edit of ARGS.
+#[test]
+fn a_restart_without_options_says_so() {
+    let daemon = Daemon::start();
+    let says = |text: &str| text.contains("; options unchanged");
+    let asks = "whether it can take over";
+    assert!(says(&restart::restart(&daemon.server)));
+    let done = daemon.reload(&[]);
+    assert!(says(&done.stdout), "{}", done.stdout);
+    assert!(says(&daemon.server.log.wait_for_count(CONTINUED, 2)));
+    assert!(says(&daemon.server.log.wait_for_count(asks, 2)));
+    let done = daemon.reload(&["-l", "127.0.0.1", "-p", "0"]);
+    assert!(done.code == Some(0) && !says(&done.stdout), "{}", done.stdout);
+    assert!(!says(&daemon.server.log.wait_for_count(CONTINUED, 3)));
+    assert!(!says(&daemon.server.log.wait_for_count(asks, 3)));
+}
+
 /// Another restart comes first and closes the connection.
 #[test]
 fn reload_retries_when_another_restart_came_first() {

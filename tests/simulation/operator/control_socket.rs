@@ -364,12 +364,19 @@ fn start_of_line(text: &str, report_prefix: &str) -> Option<usize> {
     found.find(|&at| at == 0 || text[..at].ends_with('\n'))
 }
 
+/// What a restart without options answers, and what no other one says.
+const RESTARTED_UNCHANGED: &str =
+    concat!("OK restarted, poolcounterd ", env!("CARGO_PKG_VERSION"), "; options unchanged");
+const UNCHANGED: &str = "options unchanged";
+
 /// What the answer to `FREE --json` begins with.
 const FREED: &str = "{\"freed\":";
 
 /// Whether this can be the first line of the answer to `request`.
 fn is_answer_to(request: &str, answer: &str) -> bool {
     let start = match request.split(' ').next() {
+        Some("RESTART") if request == "RESTART" => RESTARTED_UNCHANGED,
+        Some("RESTART") if answer.contains(UNCHANGED) => return false,
         Some("RESTART") => "OK restarted",
         Some("DRAIN") => "OK draining",
         Some("DRAINED") => "OK drained",
