@@ -40,9 +40,6 @@ _poolcounter() {
             poolcounter,keys)
                 cmd="poolcounter__subcmd__keys"
                 ;;
-            poolcounter,restart)
-                cmd="poolcounter__subcmd__restart"
-                ;;
             poolcounter,rule)
                 cmd="poolcounter__subcmd__rule"
                 ;;
@@ -93,9 +90,6 @@ _poolcounter() {
                 ;;
             poolcounter__subcmd__help,keys)
                 cmd="poolcounter__subcmd__help__subcmd__keys"
-                ;;
-            poolcounter__subcmd__help,restart)
-                cmd="poolcounter__subcmd__help__subcmd__restart"
                 ;;
             poolcounter__subcmd__help,rule)
                 cmd="poolcounter__subcmd__help__subcmd__rule"
@@ -164,7 +158,7 @@ _poolcounter() {
 
     case "${cmd}" in
         poolcounter)
-            opts="-s -h -V --server --help --version run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help"
+            opts="-s -h -V --server --help --version run stats keys key which clients slow top check support-bundle drain undrain free rules rule control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -332,7 +326,7 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help)
-            opts="run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help"
+            opts="run stats keys key which clients slow top check support-bundle drain undrain free rules rule control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -444,20 +438,6 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help__subcmd__keys)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        poolcounter__subcmd__help__subcmd__restart)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -673,28 +653,6 @@ _poolcounter() {
                     return 0
                     ;;
                 -s)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        poolcounter__subcmd__restart)
-            opts="-h --control-socket --json --timeout --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --control-socket)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

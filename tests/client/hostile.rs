@@ -270,14 +270,6 @@ fn a_command_without_the_hyphens_before_it_gets_a_hint() {
 }
 
 #[test]
-fn options_of_the_daemon_after_restart_get_a_hint() {
-    let output = ask("", &["restart", "-l", "127.0.0.1"]);
-    assert_eq!(output.code, Some(64));
-    assert!(output.stderr.contains("which replace all that it has"), "{}", output.stderr);
-    assert!(!output.stderr.contains("-- -l"), "{}", output.stderr);
-}
-
-#[test]
 fn limits_may_be_huge_and_not_negative() {
     for server in crate::command::servers() {
         for limits in [["-n", "4294967295"], ["-q", "4294967295"], ["-t", "1e30"], ["-t", "inf"]] {

@@ -34,7 +34,7 @@ fn orders_reach_the_daemon() {
         (&["undrain"], "OK listening on "),
         (&["control", "LOG"], "OK "),
         (&["control", "LOG", "debug"], "OK "),
-        (&["restart"], "OK restarted, poolcounterd "),
+        (&["control", "RESTART"], "OK restarted, poolcounterd "),
     ] {
         let output = order(&path, arguments);
         assert_eq!(output.code, Some(0), "{arguments:?}: {}{}", output.stdout, output.stderr);
@@ -58,7 +58,7 @@ fn orders_reach_the_daemon() {
 #[test]
 fn an_order_takes_no_server_option() {
     let (_place, path, _server) = controlled();
-    for order in [&["drain"][..], &["undrain"], &["restart"], &["control", "LOG"]] {
+    for order in [&["drain"][..], &["undrain"], &["control", "LOG"]] {
         let before = [&["-s", "127.0.0.1:1"][..], order].concat();
         let behind = [order, &["--server", "127.0.0.1:1"][..]].concat();
         for arguments in [before, behind] {
@@ -84,7 +84,7 @@ fn an_order_needs_no_list_of_servers() {
 #[test]
 fn an_answer_that_cannot_be_written_is_a_failure() {
     let (_place, path, _server) = controlled();
-    for order in ["undrain", "control LOG", "control LOG --json", "restart", "drain --wait"] {
+    for order in ["undrain", "control LOG", "control LOG --json", "drain --wait"] {
         let output = shell("", &format!("exec \"$0\" {order} --control-socket {path} > /dev/full"));
         assert_eq!(output.code, Some(1), "{order}: {}", output.stderr);
         assert!(output.stderr.contains("No space left on device"), "{order}: {}", output.stderr);
@@ -284,9 +284,8 @@ fn waiting_for_a_drain_survives_a_hot_restart() {
     }
     // Without a control socket the daemon can't be asked, but its process is still
     // visible.
-    let socket = ["restart", "--control-socket", &wait.path, "--"];
-    let closes = [&socket[..], &["-l", "127.0.0.1", "-p", "0", "--control=none"]].concat();
-    assert_eq!(ask("", &closes).code, Some(0));
+    let closes = r#"RESTART ["-l","127.0.0.1","-p","0","--control=none"]"#;
+    assert_eq!(order(&wait.path, &["control", closes]).code, Some(0));
     wait.client.settle();
     assert!(wait.waiting.try_wait().expect("a child").is_none());
     wait.client.shut_writing();
@@ -382,7 +381,7 @@ fn the_longest_path_of_a_socket_is_served() {
     let directory = place.path("").display().to_string();
     let path = format!("{directory}{}", "x".repeat(108 - directory.len()));
     let server = place.start(&["--control", &path]);
-    for arguments in [&["control", "LOG"][..], &["restart"], &["undrain"], &["rules"]] {
+    for arguments in [&["control", "LOG"][..], &["undrain"], &["rules"]] {
         let output = order(&path, arguments);
         assert_eq!(output.code, Some(0), "{arguments:?}: {}", output.stderr);
     }
@@ -411,7 +410,6 @@ fn empty_arguments_are_refused() {
         &["rule", "set", "a", "*", "deny", "--for", ""],
         &["rule", "off", ""],
         &["rule", "reset", ""],
-        &["restart", "--", ""],
         &["drain", "--wait", ""],
         &["undrain", "--timeout", ""],
         &["rules", "--control-socket", ""],

@@ -1,5 +1,5 @@
 //! Orders to the daemon of this host: `drain` and its wait, line by line, until the process has
-//! ended; `undrain`, `free`, `rules`, `rule`, `restart`, `control`.
+//! ended; `undrain`, `free`, `rules`, `rule`, `control`.
 
 use super::duration::{parse_bounded_duration, parse_duration, parse_some_duration, whole_seconds};
 use super::output::{print, print_error, print_json};
@@ -90,14 +90,6 @@ fn send(line: &str, options: &OrderOptions) -> Result<String, ExitCode> {
     let usual = if is_restart { connect::RESTART_TIMEOUT } else { connect::ANSWER_TIMEOUT };
     connect::send_order(&options.socket, line, options.timeout(usual))
         .map_err(|e| print_failure(&e, options))
-}
-
-/// Orders a hot restart, with the daemon's new arguments, if any.
-pub(super) fn restart(arguments: &[String], options: &OrderOptions) -> ExitCode {
-    match arguments {
-        [] => order("RESTART", options),
-        _ => order(&format!("RESTART {}", json!(arguments)), options),
-    }
 }
 
 fn is_executed(answer: &str) -> bool {

@@ -138,14 +138,6 @@ enum Action {
         #[command(subcommand)]
         action: control::RuleAction,
     },
-    /// Order a hot restart of the daemon of this host; with ARGUMENTS as its new command line.
-    Restart {
-        #[command(flatten)]
-        options: control::OrderOptions,
-        /// The daemon's new arguments; without any it keeps its own.
-        #[arg(value_name = "ARGUMENTS", last = true)]
-        arguments: Vec<String>,
-    },
     /// Send any order to the control socket; HELP lists them.
     Control {
         #[command(flatten)]
@@ -175,9 +167,7 @@ impl Arguments {
             Action::Undrain(options) => Some(options),
             Action::Free(options) => Some(&options.order),
             Action::Rules(options) => Some(options),
-            Action::Rule { options, .. }
-            | Action::Restart { options, .. }
-            | Action::Control { options, .. } => Some(options),
+            Action::Rule { options, .. } | Action::Control { options, .. } => Some(options),
             _ => None,
         }
     }
@@ -258,21 +248,16 @@ fn subcommand() -> Option<String> {
     words.into_iter().find(|word| command.find_subcommand(word).is_some())
 }
 
-/// `run KEY COMMAND` is a likely slip: flock(1) is called like that. So are the daemon's options
-/// behind `restart`: clap's own advice to put `--` before one of them would replace all.
+/// `run KEY COMMAND` is a likely slip: flock(1) is called like that.
 fn hint_at_hyphens(error: &mut clap::Error) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
     if std::env::args_os().any(|word| word == "--") {
         return;
     }
-    let hint = match (subcommand().as_deref(), word.starts_with('-')) {
-        (Some("run"), false) => "put -- before the command",
-        (Some("restart"), _) => {
-            "put -- before the daemon's new options, which replace all that it has"
-        }
-        _ => return,
-    };
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    if subcommand().as_deref() == Some("run") && !word.starts_with('-') {
+        let hint = ContextValue::StyledStrs(vec!["put -- before the command".into()]);
+        error.insert(ContextKind::Suggested, hint);
+    }
 }
 
 fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
@@ -299,7 +284,6 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Free(options) => control::free(&options),
         Action::Rules(options) => control::rules(&options),
         Action::Rule { options, action } => control::rule(&action, &options),
-        Action::Restart { options, arguments } => control::restart(&arguments, &options),
         Action::Control { options, words } => control::order(&words.join(" "), &options),
     }
 }
