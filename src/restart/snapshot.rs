@@ -302,7 +302,7 @@ impl ServerState {
         let Some(ControlClient { slot, serial }) = self.requester else { return true };
         let requester = self.operators.iter().find(|it| (it.slot, it.serial) == (slot, serial));
         let order = requester.and_then(|operator| operator.unanswered.as_deref());
-        order == Some(b"RESTART")
+        order.is_some_and(|order| order.trim_ascii_end() == b"RESTART")
     }
 
     /// Every descriptor that is handed over, except those of the connections.
