@@ -55,9 +55,6 @@ _poolcounter() {
             poolcounter,stats)
                 cmd="poolcounter__subcmd__stats"
                 ;;
-            poolcounter,support-bundle)
-                cmd="poolcounter__subcmd__support__subcmd__bundle"
-                ;;
             poolcounter,top)
                 cmd="poolcounter__subcmd__top"
                 ;;
@@ -105,9 +102,6 @@ _poolcounter() {
                 ;;
             poolcounter__subcmd__help,stats)
                 cmd="poolcounter__subcmd__help__subcmd__stats"
-                ;;
-            poolcounter__subcmd__help,support-bundle)
-                cmd="poolcounter__subcmd__help__subcmd__support__subcmd__bundle"
                 ;;
             poolcounter__subcmd__help,top)
                 cmd="poolcounter__subcmd__help__subcmd__top"
@@ -158,7 +152,7 @@ _poolcounter() {
 
     case "${cmd}" in
         poolcounter)
-            opts="-s -h -V --server --help --version run stats keys key which clients slow top check support-bundle drain undrain free rules rule control help"
+            opts="-s -h -V --server --help --version run stats keys key which clients slow top check drain undrain free rules rule control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -326,7 +320,7 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help)
-            opts="run stats keys key which clients slow top check support-bundle drain undrain free rules rule control help"
+            opts="run stats keys key which clients slow top check drain undrain free rules rule control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -550,20 +544,6 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help__subcmd__stats)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        poolcounter__subcmd__help__subcmd__support__subcmd__bundle)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -954,36 +934,6 @@ _poolcounter() {
                 return 0
             fi
             case "${prev}" in
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -s)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        poolcounter__subcmd__support__subcmd__bundle)
-            opts="-s -h --control-socket --unit --private --server --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --control-socket)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --unit)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

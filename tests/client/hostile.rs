@@ -390,7 +390,6 @@ fn a_path_is_no_server() {
         (&["slow"], 64),
         (&["top"], 64),
         (&["check"], 3),
-        (&["support-bundle", "-"], 64),
     ] {
         let output = ask(&control, words);
         assert_eq!(output.code, Some(code), "{words:?}: {}", output.stderr);

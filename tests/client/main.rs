@@ -20,7 +20,6 @@ mod rules;
 mod running;
 mod several_servers;
 mod showing;
-mod support_bundle;
 mod terminal_jobs;
 mod top;
 mod top_ends;

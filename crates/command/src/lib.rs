@@ -16,7 +16,6 @@ mod shown_key;
 mod stats;
 mod stats_full;
 mod status;
-mod support_bundle;
 mod table;
 mod top;
 mod unsafe_calls;
@@ -115,9 +114,6 @@ enum Action {
     /// Check the servers, as a plugin of Nagios and Icinga.
     #[command(after_help = check::AFTER_HELP)]
     Check(check::CheckOptions),
-    /// Save what explains an incident: the daemon's reports, its process, unit and journal.
-    #[command(after_help = support_bundle::AFTER_HELP)]
-    SupportBundle(support_bundle::BundleOptions),
     /// Order the daemon of this host to drain: no new clients, exit when the last one has left.
     #[command(after_help = control::DRAIN_AFTER_HELP)]
     Drain(control::DrainOptions),
@@ -278,7 +274,6 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
         Action::Top { interval } => top::top(&servers, interval),
         Action::Check(options) => check::check(&servers, &options),
-        Action::SupportBundle(options) => support_bundle::support_bundle(&servers, &options),
         Action::Drain(options) => control::drain(&options),
         Action::Undrain(options) => control::order("UNDRAIN", &options),
         Action::Free(options) => control::free(&options),

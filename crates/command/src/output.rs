@@ -51,7 +51,7 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 /// Replaces control characters, such as escape by `\u{1b}`, but no line ends.
-pub(super) fn escape_controls(text: &str) -> String {
+fn escape_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
