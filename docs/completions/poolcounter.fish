@@ -45,7 +45,6 @@ complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "control" -d
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s n -l workers -d 'How many clients may hold the key at once' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s q -l queue -d 'How many clients may hold the key or wait for it, including this one. [default: any number]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l hash-slots -d 'Lock one of N slots instead of the key, as MediaWiki\'s `slots`: KEY is TYPE:REST, and the lock\'s key is TYPE: with a number from 0 to N-1, by the hash of REST' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s t -l timeout -d 'How long to wait for the lock, rounded up to whole seconds; 0 means no wait. [default: for ever]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s E -l conflict-exit-code -d 'Exit status when the lock is not given, because the time is over or the queue is full' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server of the list answers' -r -f -a "run\t'Run the command without a lock'

@@ -407,7 +407,6 @@ fn the_commands_environment_names_its_lock() {
     };
     let address = server.address().to_string();
     assert_eq!(asked(&address, &["a b"]), format!("a b, {address}\n"));
-    assert_eq!(asked(&address, &["--hash-slots", "10", "T:a"]), format!("T:1, {address}\n"));
     assert_eq!(asked("127.0.0.1:1", &["--no-server", "run", "k"]), "none, none\n");
 }
 
@@ -425,14 +424,4 @@ fn a_run_within_a_run_asks_the_same_server() {
     command.env("POOLCOUNTER_SERVER", server.address().to_string());
     assert_eq!(finish(&mut command).code, Some(0));
     assert_eq!(listed.counter("total_acquired"), 1, "the list comes first");
-}
-
-#[test]
-fn slots_are_locked_instead_of_keys() {
-    let server = Server::start();
-    // printf a | sha1sum | cut -c1-4 is 86f7, which is 34551.
-    let (child, _) = lasting(&server, &["--hash-slots", "10", "T:a"]);
-    assert_eq!(run(&server, &["-t", "0", "T:1", "--", "true"]).code, Some(1));
-    assert_eq!(run(&server, &["-t", "0", "T:a", "--", "true"]).code, Some(0));
-    end(child);
 }

@@ -15,7 +15,6 @@ use super::duration::{parse_duration, parse_some_duration};
 use super::every_server::ask_each;
 use super::status;
 use super::unsafe_calls::{Signals, check_death_signal, end_as_first_process};
-use super::which::key_in_slots;
 use connect::{ServerName, uptime};
 use poolcounter::{Client, Error, Lock, LockRequest, Outcome, order};
 use std::error::Error as _;
@@ -79,12 +78,6 @@ pub(super) struct RunOptions {
     /// exit with 0 and do not run the command.
     #[arg(long, help_heading = group::LOCK)]
     any: bool,
-
-    /// Lock one of N slots instead of the key, as MediaWiki's `slots`: KEY is TYPE:REST,
-    /// and the lock's key is TYPE: with a number from 0 to N-1, by the hash of REST.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
-          help_heading = group::LOCK)]
-    hash_slots: Option<u32>,
 
     /// How long to wait for the lock, rounded up to whole seconds; 0 means no wait.
     /// [default: for ever]
@@ -216,10 +209,6 @@ fn request(options: &RunOptions) -> Result<LockRequest, String> {
         ));
     }
     let key = options.key.as_deref().unwrap_or_default().as_bytes();
-    let key = match options.hash_slots {
-        Some(slots) => key_in_slots(key, slots).ok_or("with --hash-slots, KEY is TYPE:REST")?,
-        None => key.to_vec(),
-    };
     let mut request = LockRequest::new(key).workers(options.workers);
     if let Some(queue) = options.queue {
         request = request.max_queue(queue);

@@ -72,7 +72,7 @@ fn forms(key: &[u8]) -> Vec<Vec<u8>> {
 
 /// The lock's key for a key `TYPE:REST`: `TYPE:` and a number below `slots`, from the
 /// first four hexadecimal digits of the SHA-1 of `REST`. `None` without a colon.
-pub(super) fn key_in_slots(key: &[u8], slots: u32) -> Option<Vec<u8>> {
+fn key_in_slots(key: &[u8], slots: u32) -> Option<Vec<u8>> {
     let colon = key.iter().position(|&byte| byte == b':')?;
     let (kind, rest) = (&key[..=colon], &key[colon + 1..]);
     let digest = sha1_smol::Sha1::from(rest).digest().bytes();
