@@ -84,15 +84,11 @@ fn rows_of(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// In how many turns of its loop the server has seen the rows.
+/// In how many turns of its loop the server has seen the rows, if not at one moment.
 fn seen(answer: &Value) -> Option<String> {
-    Some(match answer["turns"].as_u64()? {
-        0 | 1 => "in 1 turn of the loop".to_owned(),
-        turns => {
-            let took = Cell::time(&answer["took_s"]).text;
-            format!("in {turns} turns of the loop, over {took}")
-        }
-    })
+    let turns = answer["turns"].as_u64().filter(|&turns| turns > 1)?;
+    let took = Cell::time(&answer["took_s"]).text;
+    Some(format!("in {turns} turns of the loop, over {took}"))
 }
 
 /// A list of a server, or of several.
@@ -352,7 +348,9 @@ pub(super) fn values_of_key(answer: &Value) -> Vec<(String, String)> {
     for name in ["holders", "for_me", "for_anyone"] {
         values.push((name.to_owned(), Cell::count(&answer[name]).text));
     }
-    values.push(("max_hold".to_owned(), Cell::time(&answer["max_hold_s"]).text));
+    if !answer["max_hold_s"].is_null() {
+        values.push(("max_hold".to_owned(), Cell::time(&answer["max_hold_s"]).text));
+    }
     for limit in rows_of(&answer["limits"]) {
         let settings: Vec<&str> =
             rows_of(&limit["settings"]).iter().filter_map(Value::as_str).collect();
@@ -438,6 +436,16 @@ mod tests {
         assert_eq!(covered(&lists).as_deref(), Some("10.250s to 60.000s"));
         let older = ("d", &hot_keys(&Value::Null));
         assert_eq!(covered(&[lists[1], older]).as_deref(), Some("60.000s"));
+    }
+
+    #[test]
+    fn a_list_of_several_moments_says_so() {
+        let text = |turns: u64| {
+            let answer = json!({ "keys_total": 0, "turns": turns, "took_s": 0.25, "keys": [] });
+            ListKind::Keys.read(&answer).text()
+        };
+        assert!(text(3).contains("\nseen: in 3 turns of the loop, over 0.250s\n"));
+        assert!(!text(1).contains("seen"));
     }
 
     #[test]
