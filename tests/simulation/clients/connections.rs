@@ -137,7 +137,7 @@ impl Connections {
         let now_ns = kernel(|k| k.now_ns);
         for mut held in std::mem::take(&mut self.held) {
             let peer = held.newcomer.peer;
-            held.newcomer.is_over |= events.seen.contains(&KernelEvent::PeerUnknown(peer));
+            held.newcomer.note_what_is_known(events);
             // Others may be accepted after the decisions, and crowd one out.
             let accepted = then.iter().position(|it| matches!(it, KernelEvent::Accepted { .. }));
             let later = accepted.map_or(&[][..], |at| &then[at..]);
@@ -184,7 +184,8 @@ impl Connections {
         if (self.held.len() <= HELD_MAX || of(ip) < most) && kernel(|k| k.ever_failed.is_empty()) {
             return Err(format!("newcomer {peer} of {ip:?} is crowded out"));
         }
-        let held = self.held.remove(place);
+        let mut held = self.held.remove(place);
+        held.newcomer.note_what_is_known(events);
         self.note_new_client(&held.newcomer, false, events, options)
     }
 
@@ -205,20 +206,25 @@ impl Connections {
     /// A new client was accepted: it is decided about at once, unless a limit is reached.
     fn note_newcomer(
         &mut self,
-        newcomer: AcceptedPeer,
+        mut newcomer: AcceptedPeer,
         then: &[KernelEvent],
         events: &ConnectionEvents,
         options: &Options,
     ) -> Result<(), Violation> {
+        newcomer.note_what_is_known(events);
         let peer = newcomer.peer;
         let is_admitted = events.new_clients.contains(&peer);
         let is_closed = then.contains(&KernelEvent::Closed(peer));
-        if is_admitted || is_closed {
-            return self.note_new_client(&newcomer, is_admitted, events, options);
-        }
         let same = self.open.values().filter(|ip| **ip == newcomer.ip).count();
         let is_full = options.max_connections.is_some_and(|max| self.open.len() >= max);
         let has_many = options.max_connections_per_ip.is_some_and(|max| same >= max);
+        // Those that come behind it may crowd it out.
+        let next = then.iter().skip(1).position(|it| matches!(it, KernelEvent::Accepted { .. }));
+        let before_next = &then[..next.map_or(then.len(), |at| at + 1)];
+        let is_closed_at_once = before_next.contains(&KernelEvent::Closed(peer));
+        if is_admitted || is_closed_at_once || is_closed && !is_full && !has_many {
+            return self.note_new_client(&newcomer, is_admitted, events, options);
+        }
         if !is_full && !has_many {
             return Err(format!("newcomer {peer} is held, but no limit is reached"));
         }
@@ -440,6 +446,13 @@ struct AcceptedPeer {
     ip: Option<IpAddr>,
     /// It has left before its address could be read.
     is_over: bool,
+}
+
+impl AcceptedPeer {
+    /// The daemon may have asked for its address when it was over.
+    fn note_what_is_known(&mut self, events: &ConnectionEvents) {
+        self.is_over |= events.seen.contains(&KernelEvent::PeerUnknown(self.peer));
+    }
 }
 
 impl Connections {
