@@ -262,11 +262,12 @@ enum DrainEvent {
 
 impl DrainWait<'_> {
     fn connect(options: &OrderOptions, until: Option<Instant>) -> io::Result<DrainWait<'_>> {
+        // Comes first: who sees the connection may send a signal.
+        let signals = EndingSignals::watch()?;
         let stream = connect(options)?;
         let daemon = process_of(&stream);
         let end = daemon.and_then(|daemon| pidfd_open(daemon, PidfdFlags::empty()).ok());
-        let (signals, received, next_look) = (EndingSignals::watch()?, Vec::new(), None);
-        let is_draining = false;
+        let (received, next_look, is_draining) = (Vec::new(), None, false);
         Ok(DrainWait {
             options,
             until,
