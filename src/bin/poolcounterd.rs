@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
-use connect::{Place, places};
+use connect::{OrderError, Place, places};
 use poolcounterd::{Ended, Obstacle, Options, Server};
 use std::io::Write;
 use std::path::Path;
@@ -89,7 +89,10 @@ fn serve(options: Options) -> ExitCode {
 fn reload(options: &Options) -> Result<String, String> {
     let (control, order) = order_of_reload(options)?;
     let answer = connect::send_order(Path::new(&control), &order, connect::RESTART_TIMEOUT);
-    let answer = answer.map_err(|e| format!("{control}: {e}"))?;
+    let answer = answer.map_err(|e| match e {
+        OrderError::Cut(ref heard) => format!("{control}: {e}: {}", heard.trim_end()),
+        _ => format!("{control}: {e}"),
+    })?;
     if answer.starts_with("OK ") { Ok(answer) } else { Err(answer.trim_end().to_owned()) }
 }
 

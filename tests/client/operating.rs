@@ -180,6 +180,37 @@ fn an_order_is_not_repeated_to_another_daemon() {
     drop(daemons.join().expect("no panic"));
 }
 
+/// The daemon has executed it, and another holder may have the lock by now.
+#[test]
+fn an_order_whose_answer_is_cut_is_not_repeated() {
+    for (options, heard) in [
+        (&[][..], "OK closed 1 connec\n"),
+        (&["--json"], "{\"answer\":\"OK closed 1 connec\",\"ok\":false}\n"),
+    ] {
+        for is_silent in [false, true] {
+            let place = Place::new();
+            let path = place.path("c").display().to_string();
+            let daemon = UnixListener::bind(&path).expect("a socket");
+            let asked = std::thread::spawn(move || {
+                let (mut operator, _) = daemon.accept().expect("an operator");
+                let mut order = String::new();
+                operator.read_to_string(&mut order).expect("an order");
+                operator.write_all(b"OK closed 1 connec").expect("send");
+                let kept = is_silent.then_some(operator);
+                (order, kept, daemon)
+            });
+            let free = ["free", "--key", "k", "--timeout", "1"];
+            let output = order(&path, &[&free, options].concat());
+            let (ordered, _kept, daemon) = asked.join().expect("no panic");
+            assert_eq!(ordered.split(' ').next(), Some("FREE"), "{ordered}");
+            assert_eq!((output.code, output.stdout.as_str()), (Some(76), heard));
+            assert!(output.stderr.contains("has executed the order"), "{}", output.stderr);
+            daemon.set_nonblocking(true).expect("non-blocking");
+            assert!(daemon.accept().is_err(), "it was sent again");
+        }
+    }
+}
+
 /// `drain --wait` with a daemon that has a client, and the client.
 struct Wait {
     place: Place,

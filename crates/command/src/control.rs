@@ -8,7 +8,7 @@ use super::stats::key_from_user;
 use super::status;
 use super::unsafe_calls::process_of;
 
-use connect::connect_unix;
+use connect::{OrderError, connect_unix};
 use protocol::key_text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -88,8 +88,23 @@ fn send(line: &str, options: &OrderOptions) -> Result<String, ExitCode> {
     }
     let is_restart = line.split(' ').next() == Some("RESTART");
     let usual = if is_restart { connect::RESTART_TIMEOUT } else { connect::ANSWER_TIMEOUT };
-    connect::send_order(&options.socket, line, options.timeout(usual))
-        .map_err(|e| print_failure(&e, options))
+    connect::send_order(&options.socket, line, options.timeout(usual)).map_err(|e| match e {
+        OrderError::Unreachable(why) => print_failure(&why, options),
+        OrderError::Unanswered | OrderError::Silent(_) => {
+            print_error(&format!("{}: {e}", options.socket.display()));
+            ExitCode::from(status::NO_SERVER)
+        }
+        OrderError::Cut(ref heard) => {
+            let heard = heard.trim_end();
+            if options.json {
+                print_json(&json!({ "ok": false, "answer": heard }));
+            } else {
+                print(&shown(heard));
+            }
+            print_error(&format!("{}: {e}", options.socket.display()));
+            ExitCode::from(status::PROTOCOL)
+        }
+    })
 }
 
 fn is_executed(answer: &str) -> bool {

@@ -13,7 +13,7 @@ mod stats_connection;
 mod transport;
 
 pub use addresses::Addresses;
-pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, RESTART_TIMEOUT, send_order};
+pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, OrderError, RESTART_TIMEOUT, send_order};
 pub use server_name::{BadServerName, PORT, ServerName};
 pub use stats_connection::{NoAnswer, Place, StatsConnection, places, uptime};
 pub use transport::{Stream, connect_unix, is_closed, watch_the_host};

@@ -2,6 +2,8 @@
 //! the connection is lost, unless the socket's file has been replaced.
 
 use crate::transport::{Stream, connect_unix, is_closed};
+use std::error::Error;
+use std::fmt;
 use std::fs::metadata;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +19,38 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// As [`ANSWER_TIMEOUT`], for a hot restart: longer than the longest trial of a new binary.
 pub const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Why an order has no whole answer.
+#[derive(Debug)]
+pub enum OrderError {
+    /// The daemon can't be asked.
+    Unreachable(io::Error),
+    /// The connection ended before an answer.
+    Unanswered,
+    /// No answer came within this time. The daemon does not execute the order any more.
+    Silent(Duration),
+    /// The daemon has executed the order, and this is what came of the answer.
+    Cut(String),
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OrderError::Unreachable(e) => e.fmt(f),
+            OrderError::Unanswered => f.write_str("the daemon ended without an answer"),
+            OrderError::Silent(timeout) => write!(
+                f,
+                "no answer within {} seconds; the daemon does not execute it any more",
+                timeout.as_secs()
+            ),
+            OrderError::Cut(_) => {
+                f.write_str("the daemon has executed the order; the end of its answer did not come")
+            }
+        }
+    }
+}
+
+impl Error for OrderError {}
+
 /// Sends an order, a single line, to the daemon at `path` and returns its whole answer. Waits
 /// for `timeout`; after that the daemon does not execute the order any more.
 ///
@@ -24,26 +58,18 @@ pub const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 /// that was started in the meantime.
 ///
 /// # Errors
-/// Why the daemon is unreachable, or that it ended or was silent for too long.
-pub fn send_order(path: &Path, line: &str, timeout: Duration) -> io::Result<String> {
+/// Why there is no whole answer.
+pub fn send_order(path: &Path, line: &str, timeout: Duration) -> Result<String, OrderError> {
     let file = file_at(path);
     let connect = || connect_unix(path, timeout).map(Stream::from);
-    let answer = exchange(line, connect()?, timeout);
-    if !answer.as_ref().is_err_and(is_closed) {
+    let answer = exchange(line, connect().map_err(OrderError::Unreachable)?, timeout);
+    if !matches!(answer, Err(OrderError::Unanswered)) {
         return answer;
     }
-    let again = connect().ok();
-    let answer = match again.filter(|_| file.is_some() && file_at(path) == file) {
+    match connect().ok().filter(|_| file.is_some() && file_at(path) == file) {
         Some(stream) => exchange(line, stream, timeout),
         None => answer,
-    };
-    answer.map_err(|e| {
-        if is_closed(&e) {
-            io::Error::new(ErrorKind::UnexpectedEof, "the daemon ended without an answer")
-        } else {
-            e
-        }
-    })
+    }
 }
 
 /// Identifies the socket's file: a hot restart keeps it, a new process creates another.
@@ -53,29 +79,23 @@ fn file_at(path: &Path) -> Option<impl PartialEq + use<>> {
     Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
-fn exchange(line: &str, stream: Stream, timeout: Duration) -> io::Result<String> {
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(timeout)?;
+fn exchange(line: &str, stream: Stream, timeout: Duration) -> Result<String, OrderError> {
+    stream.set_read_timeout(Some(timeout)).map_err(OrderError::Unreachable)?;
+    stream.set_write_timeout(timeout).map_err(OrderError::Unreachable)?;
     // The daemon may close the connection before it reads the order, to make room for
     // another operator. The reason that it has sent can still be read.
     let sent = (&stream).write_all(format!("{line}\n").as_bytes());
     // The daemon answers the order, then closes.
     let sent = sent.and_then(|()| stream.shut_writing());
-    let mut answer = String::new();
-    let read = (&stream).read_to_string(&mut answer);
-    match sent.and(read) {
-        Err(e) if e.kind() == ErrorKind::WouldBlock => {
-            let why = format!(
-                "no answer within {} seconds; the daemon does not execute it any more",
-                timeout.as_secs()
-            );
-            Err(io::Error::new(ErrorKind::TimedOut, why))
-        }
-        Err(e) if answer.is_empty() || !is_closed(&e) => Err(e),
-        Ok(_) if answer.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
-        Ok(_) if !answer.ends_with('\n') => {
-            Err(io::Error::new(ErrorKind::UnexpectedEof, "the daemon's answer was cut"))
-        }
-        _ => Ok(answer),
+    let mut heard = Vec::new();
+    let read = (&stream).read_to_end(&mut heard);
+    let heard = String::from_utf8_lossy(&heard).into_owned();
+    match sent.and(read.map(drop)) {
+        Ok(()) if heard.ends_with('\n') => Ok(heard),
+        Err(e) if is_closed(&e) && heard.ends_with('\n') => Ok(heard),
+        _ if !heard.is_empty() => Err(OrderError::Cut(heard)),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Err(OrderError::Silent(timeout)),
+        Err(e) if !is_closed(&e) => Err(OrderError::Unreachable(e)),
+        _ => Err(OrderError::Unanswered),
     }
 }
