@@ -5,7 +5,6 @@
 
 pub(crate) mod admission;
 pub(crate) mod connection;
-mod connection_counts;
 pub(crate) mod connections;
 pub(crate) mod input;
 pub(crate) mod input_queues;

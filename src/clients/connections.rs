@@ -35,7 +35,6 @@ use crate::clients::admission::{Admission, Newcomer, Newcomers, Refusal, Verdict
 use crate::clients::connection::{
     Connection, ConnectionStage, ConnectionState, EndOfInput, OutputState,
 };
-use crate::clients::connection_counts::ConnectionCounts;
 use crate::clients::input::{Input, SHARE_BYTES};
 use crate::clients::input_queues::InputQueues;
 use crate::clients::losses::Losses;
@@ -80,10 +79,6 @@ pub(crate) struct Clients {
     closing: Vec<ClientId>,
     /// Connections that broke.
     losses: Losses,
-    /// What has happened to connections since [`Clients::move_counts_to`].
-    counts: ConnectionCounts,
-    /// Most turns count nothing.
-    has_counted: bool,
 }
 
 /// Whether a client remains after a flush or a scheduled close.
@@ -116,8 +111,6 @@ impl Clients {
             owed: VecDeque::new(),
             closing: Vec::new(),
             losses: Losses::default(),
-            counts: ConnectionCounts::default(),
-            has_counted: false,
         }
     }
 
@@ -136,22 +129,27 @@ impl Clients {
     }
 
     /// Serves a new connection, holds it, or closes it.
-    pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
+    pub(crate) fn add(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
         match self.admission.judge(&socket, self.slots.len()) {
-            Verdict::Admitted => self.serve(socket, registry),
+            Verdict::Admitted => self.serve(socket, registry, counters),
             Verdict::AtLimit(why) => {
                 if let Some(newcomer) = self.newcomers.hold(socket, why) {
-                    self.refuse_again(&newcomer);
+                    self.refuse_again(&newcomer, counters);
                 }
             }
-            Verdict::Refused(why) => self.refuse(why),
+            Verdict::Refused(why) => refuse(why, counters),
             Verdict::HasLeft => {}
         }
     }
 
     /// Decides about those newcomers for which there is a place by now, or surely none. Returns
     /// whether any was closed.
-    pub(crate) fn decide_newcomers(&mut self, registry: &Registry, now: Time) -> bool {
+    pub(crate) fn decide_newcomers(
+        &mut self,
+        registry: &Registry,
+        counters: &mut Counters,
+        now: Time,
+    ) -> bool {
         let (held, before) = (self.newcomers.len(), self.slots.len());
         for _ in 0..held {
             let Some(newcomer) = self.newcomers.pop() else { break };
@@ -161,9 +159,9 @@ impl Clients {
                 }
                 Verdict::Admitted => {
                     self.newcomers.record_served(newcomer.ip);
-                    self.serve(newcomer.socket, registry);
+                    self.serve(newcomer.socket, registry, counters);
                 }
-                Verdict::Refused(why) | Verdict::AtLimit(why) => self.refuse(why),
+                Verdict::Refused(why) | Verdict::AtLimit(why) => refuse(why, counters),
                 Verdict::HasLeft => {}
             }
         }
@@ -171,42 +169,22 @@ impl Clients {
     }
 
     /// Refuses a newcomer that was held, by the limit that is reached now.
-    fn refuse_again(&mut self, newcomer: &Newcomer) {
+    fn refuse_again(&self, newcomer: &Newcomer, counters: &mut Counters) {
         let verdict = self.admission.judge(&newcomer.socket, self.slots.len());
         if let Verdict::AtLimit(why) | Verdict::Refused(why) = verdict {
-            self.refuse(why);
+            refuse(why, counters);
         }
     }
 
-    fn refuse(&mut self, why: Refusal) {
-        match why {
-            Refusal::Denied(ip) => {
-                self.count().denied += 1;
-                limited!(warn, "{ip} is not in --allow: closed its connection");
-            }
-            Refusal::Full => {
-                self.count().rejected += 1;
-                limited!(warn, "--max-connections is reached: closed a new connection");
-            }
-            Refusal::FullForHost(ip) => {
-                self.count().rejected_per_ip += 1;
-                limited!(
-                    warn,
-                    "--max-connections-per-ip is reached: closed a new connection from {ip}"
-                );
-            }
-        }
-    }
-
-    fn serve(&mut self, socket: Socket, registry: &Registry) {
+    fn serve(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
         match self.slots.insert(socket, registry, Connection::new) {
             Ok((client, connection)) => {
                 debug!("#{} connected: {}", client.serial, connection.peer());
                 self.admission.count_opened(connection);
-                self.count().accepted += 1;
+                counters.accepted_connections += 1;
             }
             Err(e) => {
-                self.count().connect_errors += 1;
+                counters.connect_errors += 1;
                 limited!(
                     error,
                     "closing a connection that could not be registered with epoll: {e}"
@@ -228,6 +206,27 @@ impl Clients {
     /// The connection of `client`, if it can still be sent answers.
     fn answerable_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
         self.get_mut(client).filter(|connection| !connection.has_failed_output())
+    }
+}
+
+/// Counts and logs a new client that is refused.
+fn refuse(why: Refusal, counters: &mut Counters) {
+    match why {
+        Refusal::Denied(ip) => {
+            counters.denied_connections += 1;
+            limited!(warn, "{ip} is not in --allow: closed its connection");
+        }
+        Refusal::Full => {
+            counters.rejected_connections += 1;
+            limited!(warn, "--max-connections is reached: closed a new connection");
+        }
+        Refusal::FullForHost(ip) => {
+            counters.rejected_connections_per_ip += 1;
+            limited!(
+                warn,
+                "--max-connections-per-ip is reached: closed a new connection from {ip}"
+            );
+        }
     }
 }
 
@@ -431,7 +430,12 @@ impl Clients {
     }
 
     /// Sends what `client` is owed. Counts failed sends.
-    pub(crate) fn flush(&mut self, client: ClientId, registry: &Registry) -> Fate {
+    pub(crate) fn flush(
+        &mut self,
+        client: ClientId,
+        registry: &Registry,
+        counters: &mut Counters,
+    ) -> Fate {
         let Some(connection) = self.answerable_mut(client) else {
             return Fate::Stays;
         };
@@ -463,15 +467,15 @@ impl Clients {
                 OutputFailure::Send(e)
             }
         };
-        self.count().failed_sends += 1;
+        counters.failed_sends += 1;
         let ended = match failure {
             // The next reads return what it sent before, then its end.
             OutputFailure::Send(Errno::PIPE | Errno::CONNRESET) if !finishing => {
                 self.record_output_failure(client);
                 return Fate::Stays;
             }
-            OutputFailure::Unread => &mut self.count().unread,
-            OutputFailure::NotWatched | OutputFailure::Send(_) => &mut self.count().lost,
+            OutputFailure::Unread => &mut counters.unread_connections,
+            OutputFailure::NotWatched | OutputFailure::Send(_) => &mut counters.lost_connections,
         };
         // The end of its input has counted already.
         *ended += u64::from(!finishing);
@@ -536,22 +540,10 @@ impl Clients {
 
     /// Closes the connection of `client`, which the engine has disconnected, at the end of
     /// the turn: its locks go to others.
-    pub(crate) fn free(&mut self, client: ClientId) {
+    pub(crate) fn free(&mut self, client: ClientId, counters: &mut Counters) {
         if self.schedule_close(client) == Fate::Gone {
-            self.count().freed += 1;
+            counters.freed_connections += 1;
         }
-    }
-
-    /// Adds what has happened to connections since the last call.
-    pub(crate) fn move_counts_to(&mut self, counters: &mut Counters) {
-        if std::mem::take(&mut self.has_counted) {
-            self.counts.move_to(counters);
-        }
-    }
-
-    fn count(&mut self) -> &mut ConnectionCounts {
-        self.has_counted = true;
-        &mut self.counts
     }
 
     /// Closes the connections scheduled for it; returns false if there are none. Runs

@@ -249,9 +249,8 @@ impl Dispatch<'_> {
                 lock.key[..lock.key.len().min(LOGGED_KEY_BYTES)].escape_ascii(),
                 lock.held_ns / 1_000_000_000,
             );
-            self.clients.free(lock.client);
+            self.clients.free(lock.client, &mut self.engine.counters);
         }
-        self.clients.move_counts_to(&mut self.engine.counters);
         !expired.is_empty()
     }
 
@@ -283,8 +282,7 @@ impl Dispatch<'_> {
     }
 
     fn flush(&mut self, client: ClientId) {
-        let fate = self.clients.flush(client, self.registry);
-        self.clients.move_counts_to(&mut self.engine.counters);
+        let fate = self.clients.flush(client, self.registry, &mut self.engine.counters);
         if fate == Fate::Gone {
             self.engine.disconnect(client, self.now);
         }

@@ -171,7 +171,7 @@ impl Server {
     /// listeners. Comes after the closes of a turn, which give places back.
     pub(super) fn accept(&mut self, now: Time) {
         let registry = self.poll.registry();
-        if self.clients.decide_newcomers(registry, now) {
+        if self.clients.decide_newcomers(registry, &mut self.engine.counters, now) {
             self.listeners.record_closed();
         }
         while !self.awaits_newcomers(now) {
@@ -182,13 +182,14 @@ impl Server {
             };
             let NewConnection { socket, purpose } = new;
             match purpose {
-                Purpose::Clients => self.clients.add(socket, registry),
+                Purpose::Clients => {
+                    self.clients.add(socket, registry, &mut self.engine.counters);
+                }
                 Purpose::Control => self.operator.control.add(socket, registry),
                 Purpose::Http => self.http.add(socket, registry, self.turn_began),
             }
         }
         self.listeners.close_finished(registry);
-        self.clients.move_counts_to(&mut self.engine.counters);
         self.engine.counters.connect_errors += self.listeners.take_errors();
     }
 

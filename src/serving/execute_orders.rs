@@ -322,9 +322,8 @@ impl Server {
     fn close(&mut self, clients: &[ClientId], now: Time) {
         self.engine.disconnect_all(clients, now);
         for &client in clients {
-            self.clients.free(client);
+            self.clients.free(client, &mut self.engine.counters);
         }
-        self.clients.move_counts_to(&mut self.engine.counters);
         // The old holders notice before the next ones get the locks.
         self.close_freed(now);
         self.finish_turn(now);
