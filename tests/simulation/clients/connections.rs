@@ -178,10 +178,14 @@ impl Connections {
         let Some(place) = self.held.iter().position(|it| it.newcomer.peer == peer) else {
             return Ok(());
         };
-        let of = |ip| self.held.iter().filter(|it| it.newcomer.ip == ip).count();
-        let most = self.held.iter().map(|it| of(it.newcomer.ip)).max().unwrap_or_default();
-        let ip = self.held[place].newcomer.ip;
-        if (self.held.len() <= HELD_MAX || of(ip) < most) && kernel(|k| k.ever_failed.is_empty()) {
+        // The host of one that has left is not known.
+        let known: Vec<_> =
+            self.held.iter().filter(|it| !it.newcomer.is_over).map(|it| it.newcomer.ip).collect();
+        let of = |ip| known.iter().filter(|other| **other == ip).count();
+        let most = known.iter().map(|ip| of(*ip)).max().unwrap_or_default();
+        let AcceptedPeer { ip, is_over, .. } = self.held[place].newcomer;
+        let has_room = self.held.len() <= HELD_MAX || !is_over && of(ip) < most;
+        if has_room && kernel(|k| k.ever_failed.is_empty()) {
             return Err(format!("newcomer {peer} of {ip:?} is crowded out"));
         }
         let mut held = self.held.remove(place);
