@@ -4,7 +4,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod async_programs;
 mod dead_servers;
 mod denied_calls;
 mod descendants;

@@ -11,12 +11,11 @@ use std::collections::BTreeSet;
 
 /// What operators read: each pattern in it matches a real key. The shells' completions have
 /// the help texts.
-const FOR_OPERATORS: [&str; 9] = [
+const FOR_OPERATORS: [&str; 8] = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
-    "crates/client/README.md",
     "debian",
     "docs",
     "monitoring",

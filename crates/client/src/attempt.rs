@@ -36,25 +36,6 @@ pub enum Progress<'a> {
 }
 
 /// An attempt to get a lock that has not begun: [`Client::attempt`].
-///
-/// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
-/// # fn main() -> Result<(), poolcounter::Error> {
-/// use poolcounter::{Client, Error, LockRequest, Progress};
-///
-/// # let client = Client::new([serve().parse().unwrap()]);
-/// let request = LockRequest::new("nightly-report");
-/// let attempt = client.attempt(&request).observe(|progress| {
-///     if let Progress::PassedOver(server, why) = progress {
-///         eprintln!("{server}: {why}");
-///     }
-/// });
-/// let canceller = attempt.canceller();
-/// std::thread::spawn(move || canceller.cancel()).join().unwrap();
-/// assert!(matches!(attempt.lock(), Err(Error::Cancelled)));
-/// # Ok(())
-/// # }
-/// ```
 pub struct LockAttempt<'a> {
     client: &'a Client,
     request: &'a LockRequest,

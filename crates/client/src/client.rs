@@ -56,12 +56,6 @@ impl Client {
     /// those of `POOLCOUNTER_SERVERS`, separated by spaces or commas; or else of
     /// `POOLCOUNTER_SERVER`, which `poolcounter run` sets for its command; or else 127.0.0.1.
     ///
-    /// ```
-    /// let client = poolcounter::Client::from_env()?;
-    /// assert!(!client.servers().is_empty());
-    /// # Ok::<(), poolcounter::BadEnvironment>(())
-    /// ```
-    ///
     /// # Errors
     /// A name in the variable is invalid.
     pub fn from_env() -> Result<Self, BadEnvironment> {
@@ -137,22 +131,6 @@ impl Client {
     /// succeeds, the lock is released, and the outcome is `Locked` with what it returned. If it
     /// fails or panics, the lock is given up, with its work undone: no client that waits for
     /// anyone's work gets `Done`.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use poolcounter::{Client, LockRequest, Outcome};
-    ///
-    /// # let client = Client::new([serve().parse()?]);
-    /// # fn render() -> std::io::Result<usize> { Ok(7) }
-    /// let outcome = client.with_lock(&LockRequest::new("job:report"), |_lock| {
-    ///     let pages = render()?;
-    ///     Ok::<_, Box<dyn std::error::Error>>(pages)
-    /// })?;
-    /// assert!(matches!(outcome, Outcome::Locked(7)));
-    /// # Ok(())
-    /// # }
-    /// ```
     ///
     /// # Errors
     /// Those of `work`; those of [`Client::lock`]; those of [`Lock::release`], when the work is
@@ -300,21 +278,6 @@ impl Connected {
     }
 
     /// For another thread, to end a wait on this connection, and to give up its locks.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
-    /// # fn main() -> Result<(), poolcounter::Error> {
-    /// use poolcounter::{Client, Error, LockRequest};
-    ///
-    /// # let client = Client::new([serve().parse().unwrap()]);
-    /// let request = LockRequest::new("nightly-report");
-    /// let connected = client.connect(request.key())?;
-    /// let canceller = connected.canceller();
-    /// std::thread::spawn(move || canceller.cancel()).join().unwrap();
-    /// assert!(matches!(connected.lock(&request), Err(Error::Cancelled)));
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn canceller(&self) -> Canceller {
         self.connection.canceller()
     }

@@ -14,18 +14,6 @@ use std::time::Duration;
 /// then an [`Answer`], for which [`answer_within`](Self::answer_within) says how long to wait.
 /// A wait that is not wanted any more must end, or the lock comes later and nobody gives it
 /// back: close the connection, which is always right, or [`cancel`](Self::cancel) the wait.
-///
-/// ```
-/// use poolcounter::{Answer, Conversation, LockRequest};
-///
-/// let mut conversation = Conversation::new();
-/// conversation.lock(&LockRequest::new("k").workers(2).max_queue(9).any())?;
-/// assert_eq!(conversation.take_output(), b"ACQ4ANY k 2 9 2147483647\n");
-/// assert_eq!(conversation.receive(b"LOC")?, None);
-/// assert_eq!(conversation.receive(b"KED\n")?, Some(Answer::Locked));
-/// assert_eq!(conversation.locks(), 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug, Default)]
 pub struct Conversation {
     lines: Lines,
@@ -139,18 +127,6 @@ impl Conversation {
     /// [`LockRequest::any`], and for poolcounterd 2: version 1 reports a wait that is cancelled
     /// as finished work, too. Closing the connection has neither restriction.
     ///
-    /// ```
-    /// use poolcounter::{Answer, Conversation, LockRequest};
-    ///
-    /// let mut conversation = Conversation::new();
-    /// conversation.lock(&LockRequest::new("k"))?;
-    /// conversation.take_output();
-    /// conversation.cancel()?;
-    /// assert_eq!(conversation.take_output(), b"RELEASE\n");
-    /// assert_eq!(conversation.receive(b"RELEASED\n")?, Some(Answer::Cancelled));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Refusal::NothingAsked`]. [`Refusal::CloseInstead`] if the connection has a lock, which
     /// could be given back in the place of the wait, or the request is for anyone's work. Nothing
@@ -170,17 +146,6 @@ impl Conversation {
     /// `answer_timeout`, which the server may take besides. After that the daemon hangs, or its
     /// host is gone: close the connection. `None` is for ever: a request without a timeout may be
     /// answered at any time.
-    ///
-    /// ```
-    /// use poolcounter::{Conversation, LockRequest};
-    /// use std::time::Duration;
-    ///
-    /// let mut conversation = Conversation::new();
-    /// conversation.lock(&LockRequest::new("k").timeout(Duration::from_secs(60)))?;
-    /// let limit = conversation.answer_within(Duration::from_secs(5));
-    /// assert_eq!(limit, Some(Duration::from_secs(65)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn answer_within(&self, answer_timeout: Duration) -> Option<Duration> {
         match self.pending {
             Some(PendingCommand::Lock { wait, .. }) => {

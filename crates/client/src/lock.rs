@@ -66,32 +66,7 @@ impl<G> Outcome<G> {
 /// # Nested locks
 /// A connection has up to four locks, given back in reverse order: an inner guard
 /// borrows the outer one. So this compiles:
-/// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
-/// # fn main() -> Result<(), poolcounter::Error> {
-/// use poolcounter::{Client, LockRequest, Outcome};
-///
-/// # let client = Client::new([serve().parse().unwrap()]);
-/// let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("job:host:7"))? else { return Ok(()) };
-/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("job:report"))? {
-///     inner.release()?;
-/// }
-/// outer.release()?;
-/// # Ok(())
-/// # }
-/// ```
 /// And this does not, since the outer one would be released first:
-/// ```compile_fail
-/// # use poolcounter::{Client, LockRequest, Outcome};
-/// # fn f(client: &Client) -> Result<(), poolcounter::Error> {
-/// # let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("job:host:7"))? else { return Ok(()) };
-/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("job:report"))? {
-///     outer.release()?;
-///     inner.release()?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
 /// An inner guard that is dropped closes the connection, and so gives up the outer locks
 /// too: their next call returns [`Error::Lost`]. One that is leaked, as by
 /// `std::mem::forget`, keeps its lock until then, and counts as dropped when an outer guard is

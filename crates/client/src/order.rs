@@ -5,12 +5,6 @@ use connect::ServerName;
 /// The servers in the order in which clients try them for `key`: ascending
 /// `md5(name . key)`, the name as configured. The next one is tried only when
 /// connecting fails.
-///
-/// ```
-/// let servers: Vec<poolcounter::ServerName> =
-///     ["10.1.2.3", "10.1.2.4"].iter().map(|name| name.parse().unwrap()).collect();
-/// assert_eq!(poolcounter::order(&servers, "job:report")[0].as_str(), "10.1.2.4");
-/// ```
 pub fn order(servers: &[ServerName], key: impl AsRef<[u8]>) -> Vec<&ServerName> {
     let mut order: Vec<&ServerName> = servers.iter().collect();
     order.sort_by_cached_key(|server| {

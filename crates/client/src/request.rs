@@ -9,17 +9,6 @@ use std::time::Duration;
 ///
 /// Without limits, one client at a time holds the key, any number may wait for it, and
 /// they wait for ever.
-///
-/// ```
-/// use poolcounter::LockRequest;
-/// use std::time::Duration;
-///
-/// let request = LockRequest::new("thumbnails:Cat.jpg")
-///     .workers(2)
-///     .max_queue(50)
-///     .timeout(Duration::from_secs(8));
-/// assert_eq!(request.key(), b"thumbnails:Cat.jpg");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRequest {
     key: Vec<u8>,
