@@ -4,14 +4,12 @@ use crate::command::{binary, key_of, key_of_first, poolcounter, start, stderr_li
 use crate::running::{complaint, end, first_line, lasting};
 use crate::support::restart::Place;
 use crate::support::stopwatch::{Stopwatch, pause};
-use crate::support::{PATIENCE, Server, daemon_command, eventually, finish, wait_for_exit};
-use poolcounter::{Client, Error, Lock, LockRequest, Outcome, Progress, ServerName};
+use crate::support::{Finished, Server, daemon_command, eventually, finish, wait_for_exit};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -45,11 +43,9 @@ impl Requests {
 /// A server that has just been started each time it is asked for its uptime. It answers the
 /// request of this number, from 1 on, with `answer`; an empty one ends the connection. It keeps
 /// connections open otherwise.
-fn played(
-    answer: impl Fn(usize) -> &'static str + Send + Sync + 'static,
-) -> (ServerName, Requests) {
+fn played(answer: impl Fn(usize) -> &'static str + Send + Sync + 'static) -> (String, Requests) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let name = listener.local_addr().expect("an address").to_string().parse().expect("a server");
+    let name = listener.local_addr().expect("an address").to_string();
     let requests = Requests::default();
     let (answer, asked) = (Arc::new(answer), requests.clone());
     thread::spawn(move || {
@@ -68,6 +64,8 @@ fn converse(mut stream: &TcpStream, asked: &Requests, answer: &dyn Fn(usize) -> 
             "STATS UPTIME" => "uptime: 0 days, 0h 0m 0s\n",
             "STATS JSON" => "{\"uptime_s\":0.0}\n\n",
             "RELEASE" => "RELEASED\n",
+            // Who holds the key.
+            line if line.starts_with("STATS ") => "ERROR WRONG_STAT\n",
             _ => {
                 asked.0.lock().expect("a list").push(line);
                 answer(asked.count())
@@ -81,30 +79,11 @@ fn converse(mut stream: &TcpStream, asked: &Requests, answer: &dyn Fn(usize) -> 
     }
 }
 
-/// Closes these many requests, then grants the lock.
-fn closing(count: usize) -> (ServerName, Requests) {
-    played(move |number| if number > count { "LOCKED\n" } else { "" })
-}
-
-/// A client that tolerates a busy machine.
-fn patient(servers: impl IntoIterator<Item = ServerName>) -> Client {
-    Client::new(servers).connect_timeout(PATIENCE).answer_timeout(PATIENCE)
-}
-
-fn request(key: &str) -> LockRequest {
-    LockRequest::new(key).timeout(Duration::from_secs(600))
-}
-
-#[track_caller]
-fn locked<G: std::fmt::Debug>(outcome: Result<Outcome<G>, Error>) -> G {
-    match outcome {
-        Ok(Outcome::Locked(guard)) => guard,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn name(server: &Server) -> ServerName {
-    server.address().to_string().parse().expect("a server")
+/// What becomes of a `poolcounter run` that prints the server of its lock, on a busy machine too.
+fn run(list: &str, options: &[&str], key: &str) -> Finished {
+    let options = [&["run", "--connect-timeout", "60"], options].concat();
+    let command = [key, "--", "sh", "-c", "echo \"${POOLCOUNTER_SERVER-none}\""];
+    finish(&mut poolcounter(list, &[&options[..], &command].concat()))
 }
 
 /// A `poolcounter run` that prints the server of its lock; waits in the queue of `server`.
@@ -146,9 +125,9 @@ fn a_server_that_is_back_is_asked_again_with_the_time_that_is_left() {
         2 => "",
         _ => "LOCKED\n",
     });
-    let names = [first.clone(), name(&other)];
-    let lock = locked(patient(names.clone()).lock(&request(&key_of_first(&names))));
-    assert_eq!(lock.server(), &first);
+    let names = [first, other.address().to_string()];
+    let done = run(&names.join(","), &["-t", "600"], &key_of_first(&names));
+    assert_eq!(done.stdout, format!("{}\n", names[0]), "{}", done.stderr);
     assert_eq!(other.counter("total_acquired"), 0);
     let timeouts_s = requests.timeouts_s();
     assert!(timeouts_s.len() == 3 && timeouts_s[0] == 600, "{timeouts_s:?}");
@@ -255,15 +234,15 @@ fn a_server_that_answers_is_no_missing_server() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let silent = silent.local_addr().map(|address| (silent, address)).expect("an address");
     let other = Server::start();
-    for first in [dead, silent.1.to_string().parse().expect("a server")] {
-        let names = [first.clone(), name(&other)];
-        let key = key_of_first(&names);
-        let list = names.each_ref().map(ServerName::as_str).join(",");
+    for first in [dead, silent.1.to_string()] {
+        let names = [first, other.address().to_string()];
+        let (list, key) = (names.join(","), key_of_first(&names));
         let command = ["run", "--no-server", "run", "-t", "1", &key, "--", "echo", "ran"];
         let output = finish(&mut poolcounter(&list, &command));
         assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
         assert!(output.stderr.contains(" answers; \"echo\" was not run"), "{}", output.stderr);
     }
+    assert_eq!(other.counter("total_acquired"), 0);
 }
 
 #[test]
@@ -278,24 +257,24 @@ fn a_connection_that_ends_before_the_request_is_read_is_a_lost_wait() {
             converse(&stream, &asked, &|_| "LOCKED\n");
         }
     });
-    let server = address.to_string().parse().expect("a server");
-    drop(locked(patient([server]).lock(&request("k"))));
+    let done = run(&address.to_string(), &["-t", "600"], "k");
+    assert_eq!(done.stdout, format!("{address}\n"), "{}", done.stderr);
     assert_eq!(requests.count(), 1);
 }
 
 #[test]
 fn an_answer_ends_the_attempt() {
-    type Check = fn(&Result<Outcome<Lock>, Error>) -> bool;
-    let answers: [(&str, Check); 4] = [
-        ("QUEUE_FULL\n", |outcome| matches!(outcome, Ok(Outcome::QueueFull))),
-        ("TIMEOUT\n", |outcome| matches!(outcome, Ok(Outcome::TimedOut))),
-        ("DONE\n", |outcome| matches!(outcome, Ok(Outcome::Done))),
-        ("ERROR BAD_SYNTAX\n", |outcome| matches!(outcome, Err(Error::Unexpected(_)))),
-    ];
-    for (answer, is_expected) in answers {
+    for (answer, code) in
+        [("QUEUE_FULL\n", 1), ("TIMEOUT\n", 1), ("DONE\n", 0), ("ERROR BAD_SYNTAX\n", 76)]
+    {
         let (server, requests) = played(move |number| if number == 1 { "" } else { answer });
-        let outcome = patient([server]).lock(&request("k"));
-        assert!(is_expected(&outcome), "{answer}: {outcome:?}");
+        let done = run(&server, &["-t", "600"], "k");
+        assert_eq!(
+            (done.code, done.stdout.as_str()),
+            (Some(code), ""),
+            "{answer}: {}",
+            done.stderr
+        );
         assert_eq!(requests.count(), 2, "{answer}");
     }
 }
@@ -323,113 +302,30 @@ fn a_wait_that_an_operator_ends_does_not_start_again() {
 }
 
 #[test]
-fn only_a_wait_on_a_connection_of_its_own_starts_again() {
-    // An inner lock belongs on the outer one's connection.
-    let (server, requests) = played(|number| if number == 1 { "LOCKED\n" } else { "" });
-    let mut outer = locked(patient([server]).lock(&request("outer")));
-    let inner = outer.lock(&request("inner"));
-    assert!(matches!(&inner, Err(Error::Lost { key, .. }) if key == b"inner"), "{inner:?}");
-    drop(inner);
-    // A lock that was granted.
-    let released = outer.release();
-    assert!(matches!(&released, Err(Error::Lost { key, .. }) if key == b"outer"), "{released:?}");
-    assert_eq!(requests.count(), 2);
-    // A connection that the caller has chosen.
-    let (server, requests) = closing(9);
-    let client = patient([server]);
-    let outcome = client.connect(b"k").expect("connected").lock(&request("k"));
-    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
-    assert_eq!(requests.count(), 1);
-}
-
-#[test]
 fn a_wait_without_time_does_not_start_again() {
-    let (server, requests) = closing(9);
-    let outcome = patient([server]).lock(&LockRequest::new("k").timeout(Duration::ZERO));
-    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
+    let (server, requests) = played(|_| "");
+    let done = run(&server, &["-t", "0"], "k");
+    assert_eq!((done.code, done.stdout.as_str()), (Some(75), ""), "{}", done.stderr);
     assert_eq!(requests.count(), 1);
 }
 
-/// It gains no time by that: the next server is asked, or the attempt ends.
+/// It gains no time by that: the next server is asked, or the wait ends.
 #[test]
 fn a_server_that_ends_again_and_again_is_passed_over() {
     let (broken, requests) = played(|_| "");
     let trying = Stopwatch::start();
-    let outcome = patient([broken.clone()]).lock(&LockRequest::new("k"));
-    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
+    assert_eq!(run(&broken, &[], "k").code, Some(75));
     trying.at_least(Duration::from_secs(2));
     assert!(requests.count() <= 21, "{} requests in two seconds", requests.count());
     let other = Server::start();
-    let names = [broken, name(&other)];
-    let lock = locked(patient(names.clone()).lock(&request(&key_of_first(&names))));
-    assert_eq!(lock.server(), &names[1]);
-    let [(passed_over, why)] = lock.passed_over() else { panic!("{:?}", lock.passed_over()) };
-    assert_eq!((passed_over, why.to_string().as_str()), (&names[0], "it ends again and again"));
-    let broken = patient([names[0].clone()]);
-    let limited = LockRequest::new("k").timeout(Duration::from_secs(4));
+    let names = [broken, other.address().to_string()];
+    let done = run(&names.join(","), &["-v", "-t", "600"], &key_of_first(&names));
+    assert_eq!(done.stdout, format!("{}\n", names[1]), "{}", done.stderr);
+    let passed_over = format!("{} is passed over: it ends again and again\n", names[0]);
+    assert!(done.stderr.contains(&passed_over), "{}", done.stderr);
     let trying = Stopwatch::start();
-    assert!(matches!(broken.lock(&limited), Err(Error::Lost { .. })));
+    assert_eq!(run(&names[0], &["-t", "4"], "k").code, Some(75));
     trying.at_least(Duration::from_secs(4));
-}
-
-#[test]
-fn a_canceller_ends_a_pause_and_a_second_wait() {
-    let (waits, requests) = played(|number| match number {
-        1 => "",
-        // Waits for as long as the test.
-        _ => loop {
-            thread::park();
-        },
-    });
-    let server = Server::start_apart(&[]);
-    let _lock = locked(patient([name(&server)]).lock(&request("k")));
-    let gone = name(&server);
-    let (lost, was_lost) = channel();
-    for (server, other) in [(waits, None), (gone, Some(server))] {
-        let client = patient([server]);
-        let request = request("k");
-        let lost = lost.clone();
-        let (send_canceller, canceller) = channel();
-        let waiter = thread::spawn(move || {
-            let attempt = client.attempt(&request).observe(move |progress| {
-                if let Progress::Lost(..) = progress {
-                    lost.send(()).expect("the test waits");
-                }
-            });
-            send_canceller.send(attempt.canceller()).expect("the test waits");
-            attempt.lock().map(drop)
-        });
-        let canceller = canceller.recv().expect("a canceller");
-        match other {
-            // It comes back never.
-            Some(server) => {
-                assert!(eventually(|| server.counter("waiting_workers") == 1));
-                drop(server);
-            }
-            None => assert!(eventually(|| requests.count() == 2)),
-        }
-        was_lost.recv_timeout(PATIENCE).expect("the wait is lost");
-        canceller.cancel();
-        let outcome = waiter.join().expect("no panic");
-        assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
-    }
-}
-
-#[test]
-fn a_canceller_prevents_an_attempt() {
-    let (server, requests) = closing(0);
-    let client = patient([server]);
-    let request = request("k");
-    let attempt = client.attempt(&request);
-    attempt.canceller().cancel();
-    let outcome = attempt.lock();
-    assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
-    assert_eq!(requests.count(), 0);
-    let attempt = client.attempt(&request);
-    let canceller = attempt.canceller();
-    let lock = locked(attempt.lock());
-    canceller.cancel();
-    assert!(lock.is_lost());
 }
 
 #[test]
@@ -448,7 +344,7 @@ fn a_signal_ends_the_command_between_two_tries_and_in_the_second_wait() {
         },
     });
     let command = ["run", "-t", "600", "k", "--", "echo", "ran"];
-    let mut waiting = poolcounter(again.as_str(), &command);
+    let mut waiting = poolcounter(&again, &command);
     let waiting = waiting.stdout(Stdio::piped()).spawn().expect("start it");
     assert!(eventually(|| requests.count() == 2));
     for mut run in [between, waiting] {

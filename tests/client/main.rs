@@ -10,7 +10,6 @@ mod descendants;
 mod environment;
 mod freeing;
 mod hostile;
-mod library;
 mod lost_waits;
 mod names;
 mod operating;

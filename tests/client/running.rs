@@ -1,7 +1,8 @@
 //! `poolcounter run`, seen from outside.
 
 use crate::command::{
-    ask, full, key_of, poolcounter, run, servers, shell, start, stderr_line, until_it_reports,
+    ask, first_server, full, key_of, key_of_first, poolcounter, run, servers, shell, start,
+    stderr_line, until_it_reports,
 };
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{Server, eventually, finish, is_alive, launched, wait_for_exit};
@@ -337,12 +338,10 @@ fn a_server_that_ends_for_good_during_a_wait_counts_as_missing() {
 fn a_key_goes_to_its_own_server_unless_that_is_down() {
     let (one, other) = (Server::start(), Server::start());
     let list = format!("{},{}", one.address(), other.address());
-    let names = [&one, &other].map(|server| server.address().to_string().parse().expect("a name"));
     let mut asked_one = 0;
     for number in 0..20 {
         let key = format!("key {number}");
-        let is_one = poolcounter::order(&names, key.as_bytes())[0] == &names[0];
-        asked_one += u64::from(is_one);
+        asked_one += u64::from(first_server(&list, &key) == one.address().to_string());
         assert_eq!(ask(&list, &["run", &key, "--", "true"]).code, Some(0));
         assert_eq!(one.counter("total_acquired"), asked_one, "{key}");
     }
@@ -389,6 +388,13 @@ fn the_time_to_connect_can_be_chosen() {
     assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
     // Two tries.
     trying.at_least(Duration::from_millis(800));
+    // By default they take a tenth of a second each; then the next server is asked.
+    let other = Server::start();
+    let names = [address, other.address()].map(|address| address.to_string());
+    let trying = Stopwatch::start();
+    let output = ask(&names.join(","), &["run", &key_of_first(&names), "--", "echo", "ran"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "ran\n"), "{}", output.stderr);
+    trying.at_least(Duration::from_millis(200));
     for wrong in ["0", "-1", "soon"] {
         let options = ["run", "--connect-timeout", wrong, "k", "--", "true"];
         assert_eq!(ask("127.0.0.1:1", &options).code, Some(64), "{wrong}");

@@ -80,7 +80,7 @@ fn a_job_that_is_skipped_quietly_prints_nothing() {
 fn a_server_that_is_passed_over_is_named_on_request() {
     let server = Server::start();
     let names = ["127.0.0.1:1".to_owned(), server.address().to_string()];
-    let key = key_of_first(&names.each_ref().map(|name| name.parse().expect("a server")));
+    let key = key_of_first(&names);
     let printed = |options: &[&str]| {
         let output = ask(&names.join(","), &[&["run"], options, &[&key, "--", "true"]].concat());
         assert_eq!(output.code, Some(0), "{}", output.stderr);

@@ -1,7 +1,6 @@
 //! The command's binary, and servers for it to ask.
 
 use super::{DAEMON, Finished, Server, eventually, finish, launched, queued};
-use poolcounter::{ServerName, order};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -54,13 +53,19 @@ pub(crate) fn stderr_line(child: &mut Child) -> String {
 
 /// A key that the first of two servers guards.
 pub(crate) fn key_of(servers: [&Server; 2]) -> String {
-    let names = servers.map(|server| server.address().to_string().parse().expect("a name"));
-    key_of_first(&names)
+    key_of_first(&servers.map(|server| server.address().to_string()))
 }
 
-pub(crate) fn key_of_first(names: &[ServerName]) -> String {
+/// A key that the first of these servers guards.
+pub(crate) fn key_of_first(names: &[String]) -> String {
+    let list = names.join(",");
     let mut keys = (0..).map(|number| format!("key {number}"));
-    keys.find(|key| order(names, key.as_bytes())[0] == &names[0]).expect("one of them")
+    keys.find(|key| first_server(&list, key) == names[0]).expect("one of them")
+}
+
+/// Which of these servers guards the key.
+pub(crate) fn first_server(list: &str, key: &str) -> String {
+    ask(list, &["which", key]).stdout.lines().next().expect("a server").to_owned()
 }
 
 /// A listener whose backlog stays full as long as both are kept.

@@ -1,16 +1,16 @@
 //! An attempt to get a lock: goes through the servers, and starts a wait again whose connection
 //! is lost, as long as the request has time.
 
-use crate::canceller::{Cancellation, Canceller};
 use crate::client::{Client, Reached};
+use crate::connection::Connection;
 use crate::error::Error;
-use crate::lock::{Lock, Outcome};
+use crate::lock::Outcome;
 use crate::request::LockRequest;
 use crate::still_runs::{Finding, look_after};
 use connect::failed_call::is_denied;
 use connect::{Addresses, ServerName, Stream, is_closed};
 use std::io;
-use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to come back before the next one is asked. Others that waited come
@@ -23,9 +23,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Before the list of servers is gone through again.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What happens while a [`LockAttempt`] lasts.
+/// What happens while an attempt lasts.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub enum Progress<'a> {
     /// This server is asked, and the wait begins.
     Asking(&'a ServerName),
@@ -35,12 +34,11 @@ pub enum Progress<'a> {
     Lost(&'a ServerName, &'a io::Error),
 }
 
-/// An attempt to get a lock that has not begun: [`Client::attempt`].
-pub struct LockAttempt<'a> {
+/// An attempt to get a lock.
+pub(crate) struct LockAttempt<'a> {
     client: &'a Client,
     request: &'a LockRequest,
-    observer: Box<dyn FnMut(Progress<'_>) + 'a>,
-    cancellation: Arc<Cancellation>,
+    observer: &'a mut dyn FnMut(Progress<'_>),
     /// When the request's time is over; `None` is never.
     ends_at: Option<Instant>,
     passed_over: Vec<(ServerName, io::Error)>,
@@ -49,35 +47,24 @@ pub struct LockAttempt<'a> {
 }
 
 impl<'a> LockAttempt<'a> {
-    pub(crate) fn new(client: &'a Client, request: &'a LockRequest) -> Self {
+    pub(crate) fn new(
+        client: &'a Client,
+        request: &'a LockRequest,
+        observer: &'a mut dyn FnMut(Progress<'_>),
+    ) -> Self {
         LockAttempt {
             client,
             request,
-            observer: Box::new(|_| {}),
-            cancellation: Arc::default(),
+            observer,
             ends_at: None,
             passed_over: Vec::new(),
             lost: None,
         }
     }
 
-    /// Calls this for all that happens, in the thread that waits.
-    pub fn observe(mut self, observer: impl FnMut(Progress<'_>) + 'a) -> Self {
-        self.observer = Box::new(observer);
-        self
-    }
-
-    /// For another thread, to end the attempt, and later to give up the lock.
-    pub fn canceller(&self) -> Canceller {
-        self.cancellation.canceller()
-    }
-
     /// Asks for the lock and waits for it: [`Client::lock`].
-    ///
-    /// # Errors
-    /// As [`Client::lock`]; and [`Error::Cancelled`].
-    pub fn lock(mut self) -> Result<Outcome<Lock>, Error> {
-        self.client.may_ask(self.request)?;
+    pub(crate) fn lock(mut self) -> Result<Outcome, Error> {
+        self.request.line().map_err(Error::Refused)?;
         let wait = self.request.wait();
         self.ends_at = wait.and_then(|wait| Instant::now().checked_add(wait));
         loop {
@@ -96,7 +83,7 @@ impl<'a> LockAttempt<'a> {
 
     /// Asks one server, again and again while its waits are lost. `None` if the next server is to
     /// be tried.
-    fn visit(&mut self, server: &ServerName) -> Result<Option<Outcome<Lock>>, Error> {
+    fn visit(&mut self, server: &ServerName) -> Result<Option<Outcome>, Error> {
         let time = self.time_to_connect(Duration::MAX);
         let reached = match self.client.reach(server, time)? {
             Ok(reached) => self.ask_until_answered(server, reached)?,
@@ -104,7 +91,10 @@ impl<'a> LockAttempt<'a> {
         };
         match reached {
             Ok(outcome) => Ok(Some(outcome)),
-            Err(why) => self.pass_over(server, why).map(|()| None),
+            Err(why) => {
+                self.pass_over(server, why);
+                Ok(None)
+            }
         }
     }
 
@@ -113,7 +103,7 @@ impl<'a> LockAttempt<'a> {
         &mut self,
         server: &ServerName,
         reached: Reached,
-    ) -> Result<io::Result<Outcome<Lock>>, Error> {
+    ) -> Result<io::Result<Outcome>, Error> {
         let Reached { addresses, mut stream } = reached;
         let mut until = None;
         let mut has_others = !addresses.is_one();
@@ -153,19 +143,14 @@ impl<'a> LockAttempt<'a> {
     }
 
     /// Asks for the lock on this connection, with the time that is left.
-    fn ask(&mut self, server: &ServerName, stream: Stream) -> Result<Outcome<Lock>, Error> {
+    fn ask(&mut self, server: &ServerName, stream: Stream) -> Result<Outcome, Error> {
         (self.observer)(Progress::Asking(server));
         self.passed_over.retain(|(name, _)| name != server);
-        let cancellation = Arc::clone(&self.cancellation);
-        let mut connection =
-            self.client.connection(stream, server, &self.passed_over, cancellation);
         let mut request = self.request.clone();
         if let Some(left) = self.time_left().filter(|_| self.lost.is_some()) {
             request = request.timeout(left);
         }
-        let answer = connection.lock(&request)?;
-        let passed_over = std::mem::take(&mut self.passed_over);
-        Outcome::of(answer, || Lock::new(connection, passed_over))
+        Connection::new(stream, server.clone()).lock(&request)
     }
 
     /// Whether a server that has closed the connection may come back. False if it accepts
@@ -180,9 +165,7 @@ impl<'a> LockAttempt<'a> {
         asked: Instant,
     ) -> Result<bool, Error> {
         let connect = || self.client.connect_within(RETURN_TIME, addresses);
-        let finding = look_after(connect, asked, || self.cancellation.pause(RETRY_INTERVAL));
-        self.must_not_be_cancelled()?;
-        match finding {
+        match look_after(connect, asked) {
             Finding::StillRuns => {
                 let key = self.request.key().to_vec();
                 Err(Error::TurnedAway { key, server: server.clone() })
@@ -211,31 +194,24 @@ impl<'a> LockAttempt<'a> {
     }
 
     /// Goes on to the next server, and tells so unless it did in the round before.
-    fn pass_over(&mut self, server: &ServerName, why: io::Error) -> Result<(), Error> {
-        self.must_not_be_cancelled()?;
+    fn pass_over(&mut self, server: &ServerName, why: io::Error) {
         if self.passed_over.iter().all(|(name, _)| name != server) {
             (self.observer)(Progress::PassedOver(server, &why));
             self.passed_over.push((server.clone(), why));
         }
-        Ok(())
     }
 
     /// Waits for a moment.
     ///
     /// # Errors
-    /// The attempt was cancelled, or the request's time is over.
+    /// The request's time is over.
     fn pause(&mut self, time: Duration) -> Result<(), Error> {
         let time = self.time_left().map_or(time, |left| left.min(time));
-        self.cancellation.pause(time);
-        self.must_not_be_cancelled()?;
+        thread::sleep(time);
         match self.time_left() {
             Some(left) if left.is_zero() => Err(self.failure()),
             _ => Ok(()),
         }
-    }
-
-    fn must_not_be_cancelled(&self) -> Result<(), Error> {
-        if self.cancellation.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
     /// `None` is for ever.

@@ -1,8 +1,7 @@
-//! The servers that a program's environment names, for the command and for programs alike.
+//! The servers that the environment names.
 
-use connect::{BadServerName, ServerName};
+use connect::ServerName;
 use std::ffi::OsString;
-use std::fmt;
 
 /// A list: separated by spaces or commas.
 const SERVERS: &str = "POOLCOUNTER_SERVERS";
@@ -13,31 +12,16 @@ const SERVER: &str = "POOLCOUNTER_SERVER";
 /// The server if neither names one.
 const LOCALHOST: &str = "127.0.0.1";
 
-/// A variable of the environment that names no servers: [`Client::from_env`].
+/// The servers of the environment.
 ///
-/// [`Client::from_env`]: crate::Client::from_env
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadEnvironment {
-    variable: &'static str,
-    /// `None` if it is not UTF-8.
-    name: Option<BadServerName>,
+/// # Errors
+/// A variable names something else; the text says which.
+pub fn servers_of_environment() -> Result<Vec<ServerName>, String> {
+    servers(|name| std::env::var_os(name))
 }
-
-impl fmt::Display for BadEnvironment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "{}: {name}", self.variable),
-            None => write!(f, "{} is not valid UTF-8", self.variable),
-        }
-    }
-}
-
-impl std::error::Error for BadEnvironment {}
 
 /// The servers of the environment, of which `variable` gives a value.
-pub(crate) fn servers(
-    variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<ServerName>, BadEnvironment> {
+fn servers(variable: impl Fn(&str) -> Option<OsString>) -> Result<Vec<ServerName>, String> {
     let read = |name| parse(name, variable(name).unwrap_or_default());
     let mut servers = read(SERVERS)?;
     if servers.is_empty() {
@@ -49,9 +33,9 @@ pub(crate) fn servers(
     Ok(servers)
 }
 
-fn parse(variable: &'static str, list: OsString) -> Result<Vec<ServerName>, BadEnvironment> {
-    let list = list.into_string().map_err(|_| BadEnvironment { variable, name: None })?;
-    ServerName::parse_list(&list).map_err(|bad| BadEnvironment { variable, name: Some(bad) })
+fn parse(variable: &str, list: OsString) -> Result<Vec<ServerName>, String> {
+    let list = list.into_string().map_err(|_| format!("{variable} is not valid UTF-8"))?;
+    ServerName::parse_list(&list).map_err(|bad| format!("{variable}: {bad}"))
 }
 
 #[cfg(test)]
@@ -65,7 +49,7 @@ mod tests {
             let value = if name == "POOLCOUNTER_SERVERS" { servers_value } else { server_value };
             (!value.is_empty()).then(|| value.into())
         };
-        let found = servers(variable).map_err(|e| e.to_string())?;
+        let found = servers(variable)?;
         Ok(found.iter().map(ToString::to_string).collect())
     }
 
@@ -98,7 +82,7 @@ mod tests {
             assert!(why.starts_with(&format!("{variable}: a server is ")), "{why}");
         }
         let bytes = |_: &str| Some(OsString::from_vec(vec![b'/', 0xff]));
-        let why = servers(bytes).expect_err("no text").to_string();
+        let why = servers(bytes).expect_err("no text");
         assert_eq!(why, "POOLCOUNTER_SERVERS is not valid UTF-8");
     }
 }

@@ -1,6 +1,5 @@
 //! Why a client has no lock, or has lost it.
 
-use crate::conversation::UnexpectedAnswer;
 use crate::request::Refusal;
 use connect::ServerName;
 use std::fmt;
@@ -8,14 +7,11 @@ use std::io;
 use std::net::SocketAddr;
 
 /// No answer, or an invalid one.
-///
-/// `Debug` is the text with its cause: so a program shows it whose `main` returns it.
-#[non_exhaustive]
+#[derive(Debug)]
 pub enum Error {
     /// No server could be connected to: each that was tried, and its error.
     NoServer(Vec<(ServerName, io::Error)>),
-    /// The request is invalid, or not possible now, or a timeout of the client is zero. Nothing
-    /// was sent.
+    /// The request is invalid. Nothing was sent.
     Refused(Refusal),
     /// The name of a server has several addresses, so it may be several servers, and the client
     /// has no fallback ([`Client::no_fallback`](crate::Client::no_fallback)). Nothing was sent.
@@ -25,8 +21,7 @@ pub enum Error {
         /// All its addresses.
         addresses: Vec<SocketAddr>,
     },
-    /// The connection ended, or the answer did not come in time, or an inner guard was
-    /// dropped before. All its locks are gone.
+    /// The connection ended, or the answer did not come in time. The lock is gone.
     Lost {
         /// The key that was asked for, or whose lock was to be released.
         key: Vec<u8>,
@@ -43,16 +38,13 @@ pub enum Error {
         /// The server.
         server: ServerName,
     },
-    /// The server sent an unexpected answer. The connection is closed.
-    Unexpected(UnexpectedAnswer),
-    /// By a [`Canceller`](crate::Canceller). All locks of the connection are gone.
-    Cancelled,
+    /// The server sent this, which is no answer to the request. The connection is closed.
+    Unexpected(String),
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NoServer(tried) if tried.is_empty() => f.write_str("no server is configured"),
             Error::NoServer(tried) => {
                 let tried: Vec<String> = tried.iter().map(|(s, e)| format!("{s}: {e}")).collect();
                 write!(f, "no server could be connected to: {}", tried.join("; "))
@@ -68,9 +60,9 @@ impl fmt::Display for Error {
                     addresses.join(", ")
                 )
             }
-            Error::Lost { key, server, .. } => {
+            Error::Lost { key, server, cause } => {
                 let key = String::from_utf8_lossy(key);
-                write!(f, "{key}: the connection to {server} is lost")
+                write!(f, "{key}: the connection to {server} is lost: {cause}")
             }
             Error::TurnedAway { key, server } => {
                 let key = String::from_utf8_lossy(key);
@@ -81,49 +73,7 @@ impl fmt::Display for Error {
                      has ended the wait"
                 )
             }
-            Error::Unexpected(answer) => answer.fmt(f),
-            Error::Cancelled => f.write_str("cancelled"),
+            Error::Unexpected(answer) => write!(f, "the server answered {answer:?}"),
         }
-    }
-}
-
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Lost { cause, .. } => write!(f, "{self}: {cause}"),
-            _ => write!(f, "{self}"),
-        }
-    }
-}
-
-/// Only [`Error::Lost`] has a source, which its text leaves out; print both, as with anyhow's `{:#}`.
-/// The text of [`Error::NoServer`] has all its causes.
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Lost { cause, .. } => Some(cause),
-            _ => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::error::Error as _;
-
-    #[test]
-    fn a_cause_is_said_once() {
-        let cause = || io::Error::other("no answer");
-        let server: ServerName = "10.1.2.3".parse().expect("a server");
-        let lost = Error::Lost { key: b"k".to_vec(), server: server.clone(), cause: cause() };
-        assert_eq!(lost.to_string(), "k: the connection to 10.1.2.3 is lost");
-        assert_eq!(format!("{lost:?}"), "k: the connection to 10.1.2.3 is lost: no answer");
-        assert_eq!(lost.source().expect("a cause").to_string(), "no answer");
-        let unreachable = Error::NoServer(vec![(server, cause())]);
-        let text = "no server could be connected to: 10.1.2.3: no answer";
-        assert_eq!(unreachable.to_string(), text);
-        assert!(unreachable.source().is_none());
-        assert!(Error::Refused(Refusal::EmptyKey).source().is_none(), "its text is the refusal's");
     }
 }

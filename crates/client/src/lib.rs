@@ -5,10 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod attempt;
-mod canceller;
 mod client;
 mod connection;
-mod conversation;
 mod environment;
 mod error;
 mod lock;
@@ -16,16 +14,10 @@ mod order;
 mod request;
 mod still_runs;
 
-pub use attempt::{LockAttempt, Progress};
-pub use canceller::Canceller;
-pub use client::{Client, Connected};
-#[doc(inline)]
-pub use connect::{BadServerName, PORT, ServerName, watch_the_host};
-pub use conversation::{Answer, Conversation, UnexpectedAnswer};
-pub use environment::BadEnvironment;
+pub use attempt::Progress;
+pub use client::Client;
+pub use environment::servers_of_environment;
 pub use error::Error;
-pub use lock::{Lock, NestedLock, Outcome};
+pub use lock::{Lock, Outcome};
 pub use order::order;
-#[doc(inline)]
-pub use protocol::LOCKS_PER_CONNECTION_MAX;
 pub use request::{LockRequest, Refusal};

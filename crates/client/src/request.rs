@@ -67,10 +67,6 @@ impl LockRequest {
         self.timeout.map(|_| Duration::from_secs(self.timeout_s()))
     }
 
-    pub(crate) fn is_for_anyone(&self) -> bool {
-        self.mode == Mode::ForAnyone
-    }
-
     fn timeout_s(&self) -> u64 {
         let whole = |t: Duration| t.as_secs().saturating_add(u64::from(t.subsec_nanos() > 0));
         self.timeout.map_or(UNLIMITED.into(), |t| whole(t).min(UNLIMITED.into()))
@@ -83,9 +79,6 @@ impl LockRequest {
         }
         if self.key.contains(&b'\n') {
             return Err(Refusal::KeyOfTwoLines);
-        }
-        if self.workers == 0 || self.max_queue == 0 {
-            return Err(Refusal::LimitOfZero);
         }
         let word: &[u8] = match self.mode {
             Mode::ForMe => b"ACQ4ME ",
@@ -100,7 +93,6 @@ impl LockRequest {
 
 /// Why a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Refusal {
     /// There is no key.
     EmptyKey,
@@ -108,24 +100,6 @@ pub enum Refusal {
     LongKey,
     /// The key has a line feed.
     KeyOfTwoLines,
-    /// The limit of workers or of the queue is 0.
-    LimitOfZero,
-    /// The time to connect or to answer is 0: [`Client::connect_timeout`](crate::Client::connect_timeout),
-    /// [`Client::answer_timeout`](crate::Client::answer_timeout).
-    TimeoutOfZero,
-    /// The connection has [four locks](crate::LOCKS_PER_CONNECTION_MAX) already.
-    TooManyLocks,
-    /// The previous question is not answered yet.
-    Unanswered,
-    /// There is no lock to release.
-    NothingHeld,
-    /// There is no wait to cancel.
-    NothingAsked,
-    /// This wait can't be cancelled on a connection that stays: close it.
-    CloseInstead,
-    /// A nested lock belongs on the connection of the outer one, and its key belongs to
-    /// another server.
-    OtherServer,
 }
 
 impl fmt::Display for Refusal {
@@ -134,26 +108,13 @@ impl fmt::Display for Refusal {
             Refusal::EmptyKey => "the key is empty",
             Refusal::LongKey => "the key is too long",
             Refusal::KeyOfTwoLines => "the key has a line end",
-            Refusal::LimitOfZero => "a limit is 0",
-            Refusal::TimeoutOfZero => {
-                "the connect timeout, the answer timeout or the keepalive of the client is 0"
-            }
-            Refusal::TooManyLocks => "one connection has at most four locks",
-            Refusal::Unanswered => "the question before is not answered yet",
-            Refusal::NothingHeld => "no lock is held",
-            Refusal::NothingAsked => "no lock is waited for",
-            Refusal::CloseInstead => "only closing the connection ends this wait safely",
-            Refusal::OtherServer => "another server guards the key of the inner lock",
         })
     }
 }
 
-impl std::error::Error for Refusal {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use protocol::lines::{Line, Lines};
     use protocol::{Acquire, Command};
 
@@ -177,36 +138,31 @@ mod tests {
 
     #[test]
     fn requests_that_fit_no_line_are_refused() {
-        let k = || LockRequest::new("k");
-        for (request, refusal) in [
-            (LockRequest::new(""), Refusal::EmptyKey),
-            (LockRequest::new("a\nRELEASE"), Refusal::KeyOfTwoLines),
-            (LockRequest::new("x".repeat(LINE_BYTES_MAX)), Refusal::LongKey),
-            (k().workers(0), Refusal::LimitOfZero),
-            (k().max_queue(0), Refusal::LimitOfZero),
+        let long = "x".repeat(LINE_BYTES_MAX);
+        for (key, refusal) in [
+            ("", Refusal::EmptyKey),
+            ("a\nRELEASE", Refusal::KeyOfTwoLines),
+            (&long, Refusal::LongKey),
         ] {
-            assert_eq!(request.line(), Err(refusal));
+            assert_eq!(LockRequest::new(key).line(), Err(refusal));
         }
     }
 
-    proptest! {
-        /// No key injects another command, nor is it cut.
-        #[test]
-        fn a_server_reads_what_was_written(
-            key in prop::collection::vec(any::<u8>(), 1..6),
-            (workers, max_queue) in (1..=UNLIMITED, 1..=UNLIMITED),
-        ) {
-            prop_assume!(!key.contains(&b'\n'));
-            let request = LockRequest::new(&key).workers(workers).max_queue(max_queue);
-            let line = request.line().expect("a line");
-            let mut stream = &line[..];
-            let mut lines = Lines::default();
-            let Some(Line::Complete(line)) = lines.next_line(&mut stream) else { panic!() };
-            let (mode, timeout_s) = (Mode::ForMe, UNLIMITED.into());
-            let key = &key_on_the_wire(&key);
-            let expected = Acquire { mode, key, workers, max_queue, timeout_s };
-            prop_assert_eq!(Command::parse(line), Command::Acquire(expected));
-            prop_assert!(stream.is_empty());
+    /// No byte of a key injects another command, nor is the key cut.
+    #[test]
+    fn a_server_reads_what_was_written() {
+        for byte in (0..=u8::MAX).filter(|&byte| byte != b'\n') {
+            for key in [&[byte][..], &[byte, byte], &[b'a', byte, b'b'], &[byte, b'a', byte]] {
+                let line = LockRequest::new(key).workers(2).max_queue(3).line().expect("a line");
+                let mut stream = &line[..];
+                let mut lines = Lines::default();
+                let Some(Line::Complete(line)) = lines.next_line(&mut stream) else { panic!() };
+                let (mode, timeout_s) = (Mode::ForMe, UNLIMITED.into());
+                let key = &key_on_the_wire(key);
+                let expected = Acquire { mode, key, workers: 2, max_queue: 3, timeout_s };
+                assert_eq!(Command::parse(line), Command::Acquire(expected));
+                assert!(stream.is_empty());
+            }
         }
     }
 }

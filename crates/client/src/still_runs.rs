@@ -2,11 +2,13 @@
 
 use connect::{NoAnswer, StatsConnection, Stream, is_closed};
 use std::io;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How often to look at a server that closes new connections too: a process that ends may close
 /// its listener last.
 const LOOKS: u32 = 4;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a server does that has closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +22,13 @@ pub(crate) enum Finding {
 }
 
 /// Looks at a server that was asked at this time and has closed the connection; connects by
-/// `connect`, and calls `pause` before it looks again.
-pub(crate) fn look_after(
-    connect: impl Fn() -> io::Result<Stream>,
-    asked: Instant,
-    pause: impl Fn(),
-) -> Finding {
+/// `connect`.
+pub(crate) fn look_after(connect: impl Fn() -> io::Result<Stream>, asked: Instant) -> Finding {
     for _ in 0..LOOKS {
         let stream = match connect() {
             Ok(stream) => stream,
             Err(e) if is_closed(&e) => {
-                pause();
+                thread::sleep(LOOK_INTERVAL);
                 continue;
             }
             Err(_) => return Finding::HasEnded,
@@ -38,7 +36,7 @@ pub(crate) fn look_after(
         match StatsConnection::over(stream).has_run_since(asked) {
             Ok(true) | Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => return Finding::StillRuns,
             Ok(false) => return Finding::HasEnded,
-            Err(NoAnswer::Io(e)) if is_closed(&e) => pause(),
+            Err(NoAnswer::Io(e)) if is_closed(&e) => thread::sleep(LOOK_INTERVAL),
             Err(NoAnswer::Io(_)) => return Finding::Silent,
         }
     }

@@ -26,7 +26,7 @@ use clap::{
     Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint,
 };
 use connect::ServerName;
-use poolcounter::Client;
+use poolcounter::servers_of_environment;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -293,6 +293,5 @@ fn servers(option: &[String]) -> Result<Vec<ServerName>, String> {
         }
         return Ok(servers);
     }
-    let client = Client::from_env().map_err(|e| e.to_string())?;
-    Ok(client.servers().to_vec())
+    servers_of_environment()
 }

@@ -16,8 +16,7 @@ use super::every_server::ask_each;
 use super::status;
 use super::unsafe_calls::{Signals, check_death_signal, end_as_first_process};
 use connect::{ServerName, uptime};
-use poolcounter::{Client, Error, Lock, LockRequest, Outcome, order};
-use std::error::Error as _;
+use poolcounter::{Client, Error, Lock, LockRequest, Outcome};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, ExitCode};
@@ -157,7 +156,7 @@ pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
     let stderr = StderrThread::default();
     end_as_first_process();
     let ended = match request(options) {
-        Ok(request) => under_lock(&servers, &request, options, &stderr)
+        Ok(request) => under_lock(&client(servers, options), &request, options, &stderr)
             .unwrap_or_else(|why| without_lock(&why, options, &stderr)),
         Err(why) => {
             stderr.print(&why);
@@ -187,8 +186,8 @@ impl RunEnd {
     }
 }
 
-fn client(servers: &[ServerName], options: &RunOptions) -> Client {
-    let client = Client::new(servers.iter().cloned()).connect_timeout(options.connect_timeout);
+fn client(servers: Vec<ServerName>, options: &RunOptions) -> Client {
+    let client = Client::new(servers, options.connect_timeout);
     if options.no_fallback { client.no_fallback() } else { client }
 }
 
@@ -220,15 +219,14 @@ fn request(options: &RunOptions) -> Result<LockRequest, String> {
 }
 
 fn under_lock(
-    servers: &[ServerName],
+    client: &Client,
     request: &LockRequest,
     options: &RunOptions,
     stderr: &StderrThread,
 ) -> Result<RunEnd, NoLock> {
     let key = request.key();
     let shown = String::from_utf8_lossy(key);
-    let client = client(servers, options);
-    let Waited { outcome, server } = wait_for_lock(&client, request, options.verbose, stderr);
+    let Waited { outcome, server } = wait_for_lock(client, request, options.verbose, stderr);
     let why = match outcome {
         Ok(Outcome::Locked(lock)) => {
             if options.any && options.verbose {
@@ -251,8 +249,7 @@ fn under_lock(
             let holders = server.and_then(|server| holders(&server, key));
             late(holders.as_deref(), options)
         }
-        Ok(other) => format!("no lock: {other:?}"),
-        Err(e) => return Err(no_lock(&e, servers, request, options)),
+        Err(e) => return Err(no_lock(&e, client, request, options)),
     };
     stderr.print(&format!("{shown}: {why}; {:?} was not run", options.command[0]));
     Ok(RunEnd::Status(options.conflict_exit_code))
@@ -281,14 +278,14 @@ impl NoLock {
     fn new(e: &Error, key: &[u8]) -> NoLock {
         let why = match e {
             // They name it.
-            Error::Lost { .. } | Error::TurnedAway { .. } => with_cause(e),
+            Error::Lost { .. } | Error::TurnedAway { .. } => e.to_string(),
             _ => format!("{}: {e}", String::from_utf8_lossy(key)),
         };
         let (is_down, status) = match e {
             Error::NoServer(_) | Error::Lost { .. } => (true, status::NO_SERVER),
             Error::TurnedAway { .. } => (false, status::NO_SERVER),
             Error::Refused(_) | Error::SeveralAddresses { .. } => (false, status::USAGE),
-            _ => (false, status::PROTOCOL),
+            Error::Unexpected(_) => (false, status::PROTOCOL),
         };
         NoLock { why, is_down, status }
     }
@@ -303,19 +300,12 @@ impl NoLock {
     }
 }
 
-fn no_lock(
-    e: &Error,
-    servers: &[ServerName],
-    request: &LockRequest,
-    options: &RunOptions,
-) -> NoLock {
+fn no_lock(e: &Error, client: &Client, request: &LockRequest, options: &RunOptions) -> NoLock {
     let no_lock = NoLock::new(e, request.key());
     if !matches!(e, Error::Lost { .. }) || options.no_server == NoServer::Fail {
         return no_lock;
     }
-    let tries_max = if options.no_fallback { 1 } else { servers.len() };
-    let tried = order(servers, request.key()).into_iter().take(tries_max);
-    no_lock.unless_one_answers(&tried.cloned().collect::<Vec<_>>())
+    no_lock.unless_one_answers(&client.order(request.key()).cloned().collect::<Vec<_>>())
 }
 
 fn first_that_answers(servers: &[ServerName]) -> Option<&ServerName> {
@@ -381,15 +371,6 @@ fn give_back(lock: Option<Lock>, ended: JobEnd, was_lost: bool, stderr: &StderrT
         return;
     }
     if let Err(e) = lock.release() {
-        let why = with_cause(&e);
-        stderr
-            .print(&format!("{why} before the command ended: another one may have run meanwhile"));
-    }
-}
-
-fn with_cause(e: &Error) -> String {
-    match e.source() {
-        Some(cause) => format!("{e}: {cause}"),
-        None => e.to_string(),
+        stderr.print(&format!("{e} before the command ended: another one may have run meanwhile"));
     }
 }

@@ -2,11 +2,12 @@
 
 use super::notice::WaitNotice;
 use super::stderr_thread::StderrThread;
-use poolcounter::{Client, Error, Lock, LockRequest, Outcome, Progress, ServerName};
+use connect::ServerName;
+use poolcounter::{Client, Error, LockRequest, Outcome, Progress};
 
 /// What a wait came to.
 pub(super) struct Waited {
-    pub(super) outcome: Result<Outcome<Lock>, Error>,
+    pub(super) outcome: Result<Outcome, Error>,
     /// The server that was asked last, if any could be connected to.
     pub(super) server: Option<ServerName>,
 }
@@ -22,7 +23,7 @@ pub(super) fn wait_for_lock(
     let key = String::from_utf8_lossy(request.key());
     let mut server = None;
     let mut notice = None;
-    let observer = |progress: Progress| {
+    let mut observer = |progress: Progress<'_>| {
         // What the last one would print is about a wait that is over.
         notice = None;
         if let Progress::Asking(asked) = progress {
@@ -33,7 +34,7 @@ pub(super) fn wait_for_lock(
             stderr.print(&format!("{key}: {line}"));
         }
     };
-    let outcome = client.attempt(request).observe(observer).lock();
+    let outcome = client.lock(request, &mut observer);
     drop(notice);
     Waited { outcome, server }
 }
@@ -44,6 +45,6 @@ fn in_words(progress: Progress) -> Option<String> {
         Progress::Lost(server, why) => {
             Some(format!("the connection to {server} is lost during the wait: {why}"))
         }
-        _ => None,
+        Progress::Asking(_) => None,
     }
 }
