@@ -5,16 +5,12 @@ use crate::error::Error;
 use crate::lock::Outcome;
 use crate::order::order;
 use crate::request::LockRequest;
-use connect::{Addresses, ServerName, Stream, watch_the_host};
+use connect::{Addresses, ServerName, Stream};
 use std::io;
 use std::time::Duration;
 
 /// How often connecting to a server is tried, as MediaWiki's client does.
 const ATTEMPTS: usize = 2;
-
-/// How long the server's host may be silent, during a wait or a hold, before the connection counts
-/// as lost. The daemon hands the locks of a silent host on after 60 s by default.
-const KEEPALIVE: Duration = Duration::from_secs(25);
 
 /// The servers, and how long to wait for them. Each lock has a connection of its own.
 #[derive(Clone, Debug)]
@@ -114,7 +110,7 @@ impl Client {
         addresses: &Addresses,
     ) -> io::Result<Stream> {
         let stream = addresses.connect(self.connect_timeout.min(time))?;
-        watch_the_host(&stream, KEEPALIVE);
+        stream.watch_the_host();
         Ok(stream)
     }
 }

@@ -1,6 +1,6 @@
 //! Names of servers, blocking connections to them, and over these what operators ask: statistics of
-//! any server, orders of the daemon on this host. The client, the command and the daemon's `--check`
-//! and `--reload` call it. It may know sockets and clocks, but nothing of locks or the engine, and
+//! any server, orders of the daemon on this host. The command and the daemon's `--check` and
+//! `--reload` call it. It may know sockets and clocks, but nothing of locks or the engine, and
 //! it prints nothing.
 
 #![forbid(unsafe_code)]
@@ -16,4 +16,4 @@ pub use addresses::Addresses;
 pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, OrderError, RESTART_TIMEOUT, send_order};
 pub use server_name::{BadServerName, PORT, ServerName};
 pub use stats_connection::{NoAnswer, Place, StatsConnection, places, uptime};
-pub use transport::{Stream, connect_unix, is_closed, watch_the_host};
+pub use transport::{Stream, connect_unix, is_closed};

@@ -1,7 +1,7 @@
 //! Names of servers, read from text: host, port.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 /// The port of PoolCounter.
 pub const PORT: u16 = 7531;
@@ -35,21 +35,6 @@ impl fmt::Display for BadServerName {
 }
 
 impl std::error::Error for BadServerName {}
-
-/// Its name is the address with its port: `10.1.2.3:7531`, which is not spelled as `10.1.2.3` is.
-impl From<SocketAddr> for ServerName {
-    fn from(address: SocketAddr) -> Self {
-        ServerName { name: address.to_string(), host: host_of(address), port: address.port() }
-    }
-}
-
-/// As [`SocketAddr`] shows it, without brackets: an IPv6 address names its interface.
-fn host_of(address: SocketAddr) -> String {
-    match address {
-        SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
-        address => address.ip().to_string(),
-    }
-}
 
 impl std::str::FromStr for ServerName {
     type Err = BadServerName;
@@ -104,13 +89,13 @@ impl ServerName {
         self.host.contains(':') || self.host.parse::<IpAddr>().is_ok()
     }
 
-    /// A name, or an address without brackets, to connect to it by other means.
-    pub fn host(&self) -> &str {
+    /// A name, or an address without brackets.
+    pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
     /// Its port; 7531 if the name has none.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 }
@@ -181,15 +166,6 @@ mod tests {
         ] {
             assert!(bad.parse::<ServerName>().is_err(), "{bad:?}");
         }
-    }
-
-    #[test]
-    fn an_address_is_a_name() {
-        for name in ["10.1.2.3:99", "[2001:db8::1]:7531", "[fe80::1%2]:99"] {
-            let address: SocketAddr = name.parse().expect("an address");
-            assert_eq!(ServerName::from(address), server(name));
-        }
-        assert_ne!(server("10.1.2.3:7531"), server("10.1.2.3"));
     }
 
     #[test]

@@ -15,12 +15,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often a silent host is probed. The probes take three fifths of the time, the
-/// silence before them takes the rest.
+/// A host that is silent for this long is probed, three times; what is not acknowledged by then is
+/// lost. In all 25 s: the daemon hands the locks of a silent host on after 60 s by default.
+const SILENCE: Duration = Duration::from_secs(10);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
-
-/// The kernel accepts no longer intervals.
-const SECONDS_MAX: u64 = 32_767;
 
 /// A socket of either kind: what is done with it is the same.
 #[derive(Debug)]
@@ -61,11 +60,16 @@ impl Stream {
         shut.map_err(named_unless_plain("shutdown"))
     }
 
-    /// Whether it was closed, by either end. A server sends nothing unasked: anything to
-    /// read is the end.
-    pub fn has_ended(&self) -> bool {
-        let mut wanted = [PollFd::new(self, PollFlags::IN)];
-        poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+    /// Lets the kernel end the connection when the server's host is silent: TCP keepalive and
+    /// TCP_USER_TIMEOUT. No effect if the kernel can't.
+    pub fn watch_the_host(&self) {
+        let _ = sockopt::set_socket_keepalive(&self.0, true);
+        let _ = sockopt::set_tcp_keepidle(&self.0, SILENCE);
+        let _ = sockopt::set_tcp_keepintvl(&self.0, PROBE_INTERVAL);
+        let _ = sockopt::set_tcp_keepcnt(&self.0, PROBES);
+        // The kernel does not probe a host that owes an acknowledgement, such as of the request.
+        let silence = SILENCE + PROBE_INTERVAL * PROBES;
+        let _ = sockopt::set_tcp_user_timeout(&self.0, silence.as_millis() as u32);
     }
 
     /// Ends the connection, for both ways.
@@ -73,22 +77,6 @@ impl Stream {
         // Fails if the peer has closed it already.
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
-}
-
-/// Lets the kernel end a connection when the server's host is silent for this long: TCP keepalive
-/// and TCP_USER_TIMEOUT, in whole seconds, at least four. No effect if the kernel can't.
-pub fn watch_the_host(connection: impl AsFd, silence: Duration) {
-    let connection = connection.as_fd();
-    let interval_s = (silence.as_secs() / (u64::from(PROBES) + 2)).clamp(1, SECONDS_MAX);
-    let probes_s = interval_s * u64::from(PROBES);
-    let idle_s = silence.as_secs().saturating_sub(probes_s).clamp(1, SECONDS_MAX);
-    let _ = sockopt::set_socket_keepalive(connection, true);
-    let _ = sockopt::set_tcp_keepidle(connection, Duration::from_secs(idle_s));
-    let _ = sockopt::set_tcp_keepintvl(connection, Duration::from_secs(interval_s));
-    let _ = sockopt::set_tcp_keepcnt(connection, PROBES);
-    // The kernel does not probe a host that owes an acknowledgement, such as of the request.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    let _ = sockopt::set_tcp_user_timeout(connection, ((idle_s + probes_s) * 1000) as u32);
 }
 
 /// A connection over TCP, whose requests do not wait for one another's acknowledgement.
@@ -158,30 +146,12 @@ pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A stream socket that no child inherits, and that raises no SIGPIPE.
-#[cfg(not(target_vendor = "apple"))]
+/// A stream socket that no child inherits.
 fn stream_socket(family: AddressFamily) -> io::Result<OwnedFd> {
     use rustix::net::{SocketFlags, socket_with};
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     socket.map_err(named("socket"))
 }
-
-/// Apple's kernels know neither flag, of socket(2) and of send(2).
-#[cfg(target_vendor = "apple")]
-fn stream_socket(family: AddressFamily) -> io::Result<OwnedFd> {
-    use rustix::io::{FdFlags, fcntl_setfd};
-    let socket = rustix::net::socket(family, SocketType::STREAM, None)?;
-    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    sockopt::set_socket_nosigpipe(&socket, true)?;
-    Ok(socket)
-}
-
-/// A connection that was closed raises no SIGPIPE: the sockets above have an option for that on
-/// Apple's kernels.
-#[cfg(not(target_vendor = "apple"))]
-const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
-#[cfg(target_vendor = "apple")]
-const SEND_FLAGS: SendFlags = SendFlags::empty();
 
 /// Whether the other side has closed the connection.
 pub fn is_closed(e: &io::Error) -> bool {
@@ -197,7 +167,7 @@ impl Read for &Stream {
 
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        rustix::net::send(&self.0, bytes, SEND_FLAGS).map_err(named_unless_plain("sendto"))
+        rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL).map_err(named_unless_plain("sendto"))
     }
 
     fn flush(&mut self) -> io::Result<()> {
