@@ -24,7 +24,7 @@ PAUSE_S = 0.02
 
 
 def order(servers, key):
-    """As in docs/guide/scripts.md and crates/client/src/order.rs."""
+    """As in docs/guide/scripts.md and crates/command/src/lock_client/order.rs."""
     return sorted(servers, key=lambda server: hashlib.md5((server + key).encode()).digest())
 
 

@@ -13,7 +13,7 @@ const WITHOUT_STD: [&str; 3] = ["protocol", "engine", "reports"];
 const FEATURES: [&str; 3] = ["alloc", "derive", "inline-more"];
 
 /// All that each depends on. The command may have more.
-const DEPENDENCIES: [(&str, &[&str]); 5] = [
+const DEPENDENCIES: [(&str, &[&str]); 4] = [
     ("protocol", &["memchr"]),
     (
         "engine",
@@ -29,7 +29,6 @@ const DEPENDENCIES: [(&str, &[&str]); 5] = [
     ),
     ("reports", &["poolcounter-engine", "poolcounter-protocol", "jiff", "serde", "serde_json"]),
     ("connect", &["rustix", "nix"]),
-    ("client", &["poolcounter-protocol", "poolcounter-connect", "md5"]),
 ];
 
 #[test]

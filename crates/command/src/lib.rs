@@ -1,14 +1,16 @@
 //! The command `poolcounter`: runs programs under locks, shows what servers report, sends orders to
 //! the daemon of this host; here are its subcommands and the list of servers. `main.rs` calls it. It
-//! may know the client, connections and the protocol, terminals and signals; of the daemon it knows
-//! what comes over sockets.
+//! may know connections and the protocol, terminals and signals; of the daemon it knows what comes
+//! over sockets.
 
 mod all_keys;
 mod check;
 mod control;
 mod duration;
+mod environment;
 mod every_server;
 mod lists;
+mod lock_client;
 mod output;
 mod reported_rules;
 mod run;
@@ -26,7 +28,7 @@ use clap::{
     Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint,
 };
 use connect::ServerName;
-use poolcounter::servers_of_environment;
+use environment::servers_of_environment;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;

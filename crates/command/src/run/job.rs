@@ -3,8 +3,8 @@
 
 use super::descendants::{Descendants, Signalled};
 use super::stderr_thread::StderrThread;
+use crate::lock_client::Lock;
 use crate::unsafe_calls::{Arrived, Signals, send};
-use poolcounter::Lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use std::process::{Child, Command};

@@ -2,8 +2,8 @@
 
 use super::notice::WaitNotice;
 use super::stderr_thread::StderrThread;
+use crate::lock_client::{Client, Error, LockRequest, Outcome, Progress};
 use connect::ServerName;
-use poolcounter::{Client, Error, LockRequest, Outcome, Progress};
 
 /// What a wait came to.
 pub(super) struct Waited {

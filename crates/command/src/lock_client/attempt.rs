@@ -1,12 +1,12 @@
 //! An attempt to get a lock: goes through the servers, and starts a wait again whose connection
 //! is lost, as long as the request has time.
 
-use crate::client::{Client, Reached};
-use crate::connection::Connection;
-use crate::error::Error;
-use crate::lock::Outcome;
-use crate::request::LockRequest;
-use crate::still_runs::{Finding, look_after};
+use super::client::{Client, Reached};
+use super::connection::Connection;
+use super::error::Error;
+use super::lock::Outcome;
+use super::request::LockRequest;
+use super::still_runs::{Finding, look_after};
 use connect::failed_call::is_denied;
 use connect::{Addresses, ServerName, Stream, is_closed};
 use std::io;
@@ -25,7 +25,7 @@ const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What happens while an attempt lasts.
 #[derive(Clone, Copy, Debug)]
-pub enum Progress<'a> {
+pub(crate) enum Progress<'a> {
     /// This server is asked, and the wait begins.
     Asking(&'a ServerName),
     /// This server can't be connected to, for this reason: the next one is tried.
@@ -35,7 +35,7 @@ pub enum Progress<'a> {
 }
 
 /// An attempt to get a lock.
-pub(crate) struct LockAttempt<'a> {
+pub(super) struct LockAttempt<'a> {
     client: &'a Client,
     request: &'a LockRequest,
     observer: &'a mut dyn FnMut(Progress<'_>),
@@ -47,7 +47,7 @@ pub(crate) struct LockAttempt<'a> {
 }
 
 impl<'a> LockAttempt<'a> {
-    pub(crate) fn new(
+    pub(super) fn new(
         client: &'a Client,
         request: &'a LockRequest,
         observer: &'a mut dyn FnMut(Progress<'_>),
@@ -63,7 +63,7 @@ impl<'a> LockAttempt<'a> {
     }
 
     /// Asks for the lock and waits for it: [`Client::lock`].
-    pub(crate) fn lock(mut self) -> Result<Outcome, Error> {
+    pub(super) fn lock(mut self) -> Result<Outcome, Error> {
         self.request.line().map_err(Error::Refused)?;
         let wait = self.request.wait();
         self.ends_at = wait.and_then(|wait| Instant::now().checked_add(wait));

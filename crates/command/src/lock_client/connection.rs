@@ -1,8 +1,8 @@
 //! One connection to a server, blocking: sends a line, waits for its answer.
 
-use crate::error::Error;
-use crate::lock::{Lock, Outcome};
-use crate::request::LockRequest;
+use super::error::Error;
+use super::lock::{Lock, Outcome};
+use super::request::LockRequest;
 use connect::{ServerName, Stream};
 use protocol::Reply;
 use protocol::lines::{Line, Lines};
@@ -22,23 +22,23 @@ const SHOWN_BYTES_MAX: usize = 200;
 
 /// A connection to a server. Dropped, it is closed.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(super) struct Connection {
     stream: Stream,
     server: ServerName,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream, server: ServerName) -> Self {
+    pub(super) fn new(stream: Stream, server: ServerName) -> Self {
         Connection { stream, server }
     }
 
-    pub(crate) fn server(&self) -> &ServerName {
+    pub(super) fn server(&self) -> &ServerName {
         &self.server
     }
 
     /// Asks for a lock and waits for the answer. A request without a timeout may be answered at
     /// any time, so a daemon that hangs looks like a lock that is held.
-    pub(crate) fn lock(self, request: &LockRequest) -> Result<Outcome, Error> {
+    pub(super) fn lock(self, request: &LockRequest) -> Result<Outcome, Error> {
         let line = request.line().map_err(Error::Refused)?;
         let time = request.wait().map(|wait| wait.saturating_add(ANSWER_TIMEOUT));
         let answers = [Reply::Locked, Reply::Done, Reply::QueueFull, Reply::Timeout];
@@ -51,7 +51,7 @@ impl Connection {
     }
 
     /// Gives the lock on this key back, and waits for the answer.
-    pub(crate) fn release(&self, key: &[u8]) -> Result<(), Error> {
+    pub(super) fn release(&self, key: &[u8]) -> Result<(), Error> {
         self.exchange(b"RELEASE\n", Some(ANSWER_TIMEOUT), key, &[Reply::Released]).map(drop)
     }
 

@@ -1,17 +1,17 @@
 //! What a request for a lock comes to, and a lock that is held.
 
-use crate::connection::Connection;
-use crate::error::Error;
+use super::connection::Connection;
+use super::error::Error;
 use connect::ServerName;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// What became of a request.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is given up, with its work undone"]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The client has the lock.
     Locked(Lock),
-    /// Another client did the work. Only for [`LockRequest::any`](crate::LockRequest::any).
+    /// Another client did the work. Only for [`LockRequest::any`](super::request::LockRequest::any).
     Done,
     /// As many clients hold the key or wait for it as the request allows.
     QueueFull,
@@ -24,13 +24,13 @@ pub enum Outcome {
 /// and the next waiter gets the lock.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is given up, with its work undone"]
-pub struct Lock {
+pub(crate) struct Lock {
     connection: Connection,
     key: Vec<u8>,
 }
 
 impl Lock {
-    pub(crate) fn new(connection: Connection, key: Vec<u8>) -> Self {
+    pub(super) fn new(connection: Connection, key: Vec<u8>) -> Self {
         Lock { connection, key }
     }
 
@@ -40,17 +40,17 @@ impl Lock {
     /// # Errors
     /// [`Error::Lost`]: then another client may have had the lock meanwhile, and waiting clients
     /// may still get `Done`.
-    pub fn release(self) -> Result<(), Error> {
+    pub(crate) fn release(self) -> Result<(), Error> {
         self.connection.release(&self.key)
     }
 
     /// The server that keeps it.
-    pub fn server(&self) -> &ServerName {
+    pub(crate) fn server(&self) -> &ServerName {
         self.connection.server()
     }
 
     /// The key, as it was given.
-    pub fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 }

@@ -1,6 +1,6 @@
 //! Why a client has no lock, or has lost it.
 
-use crate::request::Refusal;
+use super::request::Refusal;
 use connect::ServerName;
 use std::fmt;
 use std::io;
@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 
 /// No answer, or an invalid one.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// No server could be connected to: each that was tried, and its error.
     NoServer(Vec<(ServerName, io::Error)>),
     /// The request is invalid. Nothing was sent.
     Refused(Refusal),
     /// The name of a server has several addresses, so it may be several servers, and the client
-    /// has no fallback ([`Client::no_fallback`](crate::Client::no_fallback)). Nothing was sent.
+    /// has no fallback ([`Client::no_fallback`](super::client::Client::no_fallback)). Nothing was sent.
     SeveralAddresses {
         /// The server.
         server: ServerName,

@@ -16,7 +16,7 @@ const LOCALHOST: &str = "127.0.0.1";
 ///
 /// # Errors
 /// A variable names something else; the text says which.
-pub fn servers_of_environment() -> Result<Vec<ServerName>, String> {
+pub(super) fn servers_of_environment() -> Result<Vec<ServerName>, String> {
     servers(|name| std::env::var_os(name))
 }
 

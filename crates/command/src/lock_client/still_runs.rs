@@ -12,7 +12,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a server does that has closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finding {
+pub(super) enum Finding {
     /// It is the same process: an operator has ended the wait, or it does not admit this host.
     StillRuns,
     /// The process has ended; another one may run.
@@ -23,7 +23,7 @@ pub(crate) enum Finding {
 
 /// Looks at a server that was asked at this time and has closed the connection; connects by
 /// `connect`.
-pub(crate) fn look_after(connect: impl Fn() -> io::Result<Stream>, asked: Instant) -> Finding {
+pub(super) fn look_after(connect: impl Fn() -> io::Result<Stream>, asked: Instant) -> Finding {
     for _ in 0..LOOKS {
         let stream = match connect() {
             Ok(stream) => stream,

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Without limits, one client at a time holds the key, any number may wait for it, and
 /// they wait for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockRequest {
+pub(crate) struct LockRequest {
     key: Vec<u8>,
     mode: Mode,
     workers: u32,
@@ -20,7 +20,7 @@ pub struct LockRequest {
 
 impl LockRequest {
     /// A request for `key`. A space in it is sent as `%20`, as MediaWiki's client does.
-    pub fn new(key: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn new(key: impl AsRef<[u8]>) -> Self {
         LockRequest {
             key: key.as_ref().to_vec(),
             mode: Mode::ForMe,
@@ -31,39 +31,39 @@ impl LockRequest {
     }
 
     /// How many clients may hold the key at once, for this request to be granted.
-    pub fn workers(mut self, workers: u32) -> Self {
+    pub(crate) fn workers(mut self, workers: u32) -> Self {
         self.workers = workers;
         self
     }
 
     /// How many clients may hold the key or wait for it, this one included. Beyond that
     /// the answer is `QueueFull`.
-    pub fn max_queue(mut self, max_queue: u32) -> Self {
+    pub(crate) fn max_queue(mut self, max_queue: u32) -> Self {
         self.max_queue = max_queue;
         self
     }
 
     /// How long to wait, rounded up to whole seconds. Zero means not to wait.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
+    pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
     /// Another client's finished work is enough: a holder's release is then answered
     /// with `Done`. (`ACQ4ANY`.)
-    pub fn any(mut self) -> Self {
+    pub(crate) fn any(mut self) -> Self {
         self.mode = Mode::ForAnyone;
         self
     }
 
     /// The key, as it was given.
-    pub fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
     /// How long the server lets this request wait: a time in whole seconds. `None` is
     /// for ever.
-    pub fn wait(&self) -> Option<Duration> {
+    pub(crate) fn wait(&self) -> Option<Duration> {
         self.timeout.map(|_| Duration::from_secs(self.timeout_s()))
     }
 
@@ -73,7 +73,7 @@ impl LockRequest {
     }
 
     /// The line to send, or why it is refused.
-    pub(crate) fn line(&self) -> Result<Vec<u8>, Refusal> {
+    pub(super) fn line(&self) -> Result<Vec<u8>, Refusal> {
         if self.key.is_empty() {
             return Err(Refusal::EmptyKey);
         }
@@ -93,7 +93,7 @@ impl LockRequest {
 
 /// Why a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// There is no key.
     EmptyKey,
     /// The line would be too long.

@@ -1,10 +1,10 @@
 //! The client: its servers, how it chooses those of a key and connects to one.
 
-use crate::attempt::{LockAttempt, Progress};
-use crate::error::Error;
-use crate::lock::Outcome;
-use crate::order::order;
-use crate::request::LockRequest;
+use super::attempt::{LockAttempt, Progress};
+use super::error::Error;
+use super::lock::Outcome;
+use super::order::order;
+use super::request::LockRequest;
 use connect::{Addresses, ServerName, Stream};
 use std::io;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const ATTEMPTS: usize = 2;
 
 /// The servers, and how long to wait for them. Each lock has a connection of its own.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub(crate) struct Client {
     servers: Vec<ServerName>,
     connect_timeout: Duration,
     /// How many of the servers may be asked for a key.
@@ -26,7 +26,7 @@ impl Client {
     /// key ([`order`]). Each server gets two attempts to connect, each of this time, at each of
     /// its addresses; those of a name are looked up once, in this time or in two seconds if that is
     /// longer.
-    pub fn new(servers: Vec<ServerName>, connect_timeout: Duration) -> Self {
+    pub(crate) fn new(servers: Vec<ServerName>, connect_timeout: Duration) -> Self {
         Client { servers, connect_timeout, tries_max: usize::MAX }
     }
 
@@ -37,7 +37,7 @@ impl Client {
     /// A name with several addresses may be several servers, each with locks of its own: it is
     /// refused then ([`Error::SeveralAddresses`]), unless it has one address of IPv4 and one of
     /// IPv6. With fallback, each address is tried as if it were the same server.
-    pub fn no_fallback(mut self) -> Self {
+    pub(crate) fn no_fallback(mut self) -> Self {
         self.tries_max = 1;
         self
     }
@@ -56,7 +56,7 @@ impl Client {
     /// [`Error::Refused`], before it connects, when the request is invalid. Others when no server
     /// could be connected to, or the one that was gave no answer, or did not come back in time, or
     /// still runs and has ended this wait ([`Error::TurnedAway`]).
-    pub fn lock(
+    pub(crate) fn lock(
         &self,
         request: &LockRequest,
         observer: &mut dyn FnMut(Progress<'_>),
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// The servers that may be asked for a key, in the order in which they are.
-    pub fn order(&self, key: &[u8]) -> impl Iterator<Item = &ServerName> + use<'_> {
+    pub(crate) fn order(&self, key: &[u8]) -> impl Iterator<Item = &ServerName> + use<'_> {
         order(&self.servers, key).into_iter().take(self.tries_max)
     }
 
@@ -74,7 +74,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::SeveralAddresses`].
-    pub(crate) fn reach(
+    pub(super) fn reach(
         &self,
         server: &ServerName,
         time: Duration,
@@ -104,7 +104,7 @@ impl Client {
     }
 
     /// Connects once. Each address may take this time, but no longer than usual.
-    pub(crate) fn connect_within(
+    pub(super) fn connect_within(
         &self,
         time: Duration,
         addresses: &Addresses,
@@ -116,7 +116,7 @@ impl Client {
 }
 
 /// A server that accepts connections.
-pub(crate) struct Reached {
-    pub(crate) addresses: Addresses,
-    pub(crate) stream: Stream,
+pub(super) struct Reached {
+    pub(super) addresses: Addresses,
+    pub(super) stream: Stream,
 }
