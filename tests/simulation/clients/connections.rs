@@ -138,9 +138,13 @@ impl Connections {
         for mut held in std::mem::take(&mut self.held) {
             let peer = held.newcomer.peer;
             held.newcomer.note_what_is_known(events);
-            // Others may be accepted after the decisions, and crowd one out.
-            let accepted = then.iter().position(|it| matches!(it, KernelEvent::Accepted { .. }));
-            let later = accepted.map_or(&[][..], |at| &then[at..]);
+            // Others may be accepted after the decisions, and crowd one out. FREE, which comes
+            // later still, ends one that is served.
+            let is_accepted = |it: &KernelEvent| matches!(it, KernelEvent::Accepted { .. });
+            let first = then.iter().position(is_accepted).unwrap_or(then.len());
+            let last = then.iter().rposition(is_accepted).unwrap_or(first);
+            let end = if self.freed_new_clients > 0 { last } else { then.len() };
+            let later = &then[first..end];
             let is_closed =
                 !kernel(|k| k.is_open(peer)) && !later.contains(&KernelEvent::Closed(peer));
             if !is_closed && !events.new_clients.contains(&peer) {
