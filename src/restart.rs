@@ -6,12 +6,13 @@
 //! |---|---|
 //! | old | [`old_image`] (two phases: tries the new binary, hands over), [`trial`] (asks it in a child), [`launcher`] (executes it) |
 //! | new | [`dry_run`] (answers in the trial), [`new_image`] (restores what is handed over), [`retry`] (waits for descriptors and memory) |
-//! | both | [`snapshot`] (what is handed over) |
+//! | both | [`parts`] (what is handed over), [`snapshot`] (its format) |
 
 pub(crate) mod dry_run;
 pub(crate) mod launcher;
 pub(crate) mod new_image;
 pub(crate) mod old_image;
+pub(crate) mod parts;
 pub(crate) mod retry;
 pub mod snapshot;
 pub(crate) mod trial;

@@ -2,6 +2,8 @@
 //! same names. Here everything is real, and costs nothing.
 
 pub(crate) use ::mio;
+/// The tests have one that records its calls.
+pub(crate) use engine::Engine;
 pub(crate) use rustix::{event, io, net, stdio, time};
 pub(crate) use std::os::fd;
 

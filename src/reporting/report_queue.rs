@@ -33,7 +33,6 @@ pub(crate) struct Reporting {
     is_private: bool,
     /// How many keys `/metrics` names.
     hot_keys: usize,
-    pub(crate) history: History,
 }
 
 /// Requests in the order in which they came.
@@ -57,13 +56,12 @@ struct RunningScan {
 }
 
 impl Reporting {
-    pub(crate) fn new(options: &Options, history: History) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         Reporting {
             first: ReportQueue::default(),
             others: ReportQueue::default(),
             is_private: options.private,
             hot_keys: options.http_keys,
-            history,
         }
     }
 
@@ -91,6 +89,7 @@ impl Reporting {
         &mut self,
         engine: &Engine,
         clients: &Clients,
+        history: &History,
         mut figures: ServerFigures,
         now: Time,
     ) -> Vec<(Requester, Vec<u8>)> {
@@ -98,7 +97,7 @@ impl Reporting {
         self.others.scan(engine, clients, now);
         figures.version = env!("CARGO_PKG_VERSION");
         figures.connections = clients.len();
-        let (is_private, hot_keys, history) = (self.is_private, self.hot_keys, &self.history);
+        let (is_private, hot_keys) = (self.is_private, self.hot_keys);
         let maker =
             Maker { engine, clients, figures: &figures, now, is_private, hot_keys, history };
         let mut answers = Answers::default();

@@ -116,8 +116,7 @@ fn build_the_rest(mut restored: Restored, options: &Options) -> io::Result<()> {
     let operator = Operators::new(sys::take_over_signals()?, restored.server.settings.clone());
     let poll = Poll::new().map_err(named("epoll_create1"))?;
     operator.watch(poll.registry())?;
-    let reporting = Reporting::new(options, std::mem::take(&mut restored.server.history));
-    let others = (Listeners::none(options), reporting, Http::new(options));
+    let others = (Listeners::none(options), Reporting::new(options), Http::new(options));
     black_box(vec![1_u8; HEAP_MARGIN_BYTES]);
     touch_stack();
     drop((restored, poll, operator, others));

@@ -27,8 +27,6 @@ pub(crate) struct Restored {
     /// Its rules are still to be set, at the time `now`.
     pub(crate) engine: Engine,
     pub(crate) now: Time,
-    /// When the daemon was started, as it was first shown.
-    pub(crate) started_wall_ns: Option<u64>,
     /// Clients whose descriptors are missing, and why. Not logged yet: the old image may
     /// have written half a line.
     pub(crate) lost: Vec<(ClientId, io::Error)>,
@@ -67,22 +65,13 @@ pub(crate) fn restore(
     }
     let now = clock::now().max(reader.server.taken);
     let state = std::mem::take(&mut reader.server.engine);
-    let started_wall_ns = state.started_wall_ns;
     let engine = Engine::resume(state, reader.pools(), random_seed(), now)?;
     let settings = &mut reader.server.settings;
     let rules_file = rules_file.unwrap_or_else(|| std::mem::take(&mut reader.server.rules_file));
     let ended_orders = settings.resume(options, rules_file);
     settings.rules.check().map_err(SnapshotError::Rules)?;
     let clients = Clients::resume(connections, reader.server.last_serial, options);
-    Ok(Restored {
-        server: reader.server,
-        clients,
-        engine,
-        now,
-        started_wall_ns,
-        lost,
-        ended_orders,
-    })
+    Ok(Restored { server: reader.server, clients, engine, now, lost, ended_orders })
 }
 
 impl Restored {

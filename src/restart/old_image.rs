@@ -8,28 +8,22 @@
 //! fails, the old image continues unchanged. `serving::resume` shows what the new image
 //! does, and why no step can fail.
 
-use crate::clients::connections::Clients;
 use crate::listening::addresses::NO_CONTROL_SOCKET;
 use crate::listening::listener::Listener;
-use crate::listening::listeners::Listeners;
 use crate::listening::opening::abandon;
 use crate::logging::{logger, rate_limit};
-use crate::operator::control_socket::ControlSocket;
-use crate::operator::run_time_settings::RunTimeSettings;
 use crate::platform::os::env;
 use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use crate::platform::os::mio::Poll;
 use crate::platform::{clock, sys};
 use crate::restart::launcher::{Launcher, Out};
+use crate::restart::parts::Parts;
 use crate::restart::snapshot::{self, ServerState, Summary};
 use crate::restart::trial::{Approval, Trial, TrialAnswer, rehearse};
 use crate::sockets::ids::ControlClient;
 use crate::sockets::slots::{Source, watch};
+use engine::Time;
 use engine::rules::rule::Rule;
-use engine::state::EngineState;
-use engine::{Engine, Time};
 use log::{info, warn};
-use reports::history::History;
 use std::ffi::OsString;
 use std::io;
 
@@ -39,20 +33,6 @@ pub(crate) struct Restart {
     under_way: Option<RunningRestart>,
     /// The call that the kernel did not offer when the daemon started, if any.
     lacking: Option<String>,
-}
-
-/// What a hot restart hands over.
-#[derive(Clone, Copy)]
-pub(crate) struct Parts<'a> {
-    pub(crate) poll: &'a Poll,
-    pub(crate) listeners: &'a Listeners,
-    pub(crate) clients: &'a Clients,
-    pub(crate) engine: &'a Engine,
-    pub(crate) control: &'a ControlSocket,
-    pub(crate) settings: &'a RunTimeSettings,
-    pub(crate) history: &'a History,
-    /// When the daemon was started, as it was first shown.
-    pub(crate) started_wall_ns: Option<u64>,
 }
 
 /// A hot restart in its first phase.
@@ -154,7 +134,7 @@ impl Restart {
         &mut self,
         arguments: Option<Vec<OsString>>,
         requester: Option<ControlClient>,
-        parts: Parts,
+        parts: &Parts,
     ) -> Result<(), String> {
         let has_new_arguments = arguments.is_some();
         let unchanged = unchanged_options(!has_new_arguments);
@@ -172,7 +152,7 @@ impl Restart {
         Ok(())
     }
 
-    fn start_trial(&mut self, arguments: Vec<OsString>, parts: Parts) -> io::Result<Trial> {
+    fn start_trial(&mut self, arguments: Vec<OsString>, parts: &Parts) -> io::Result<Trial> {
         let state = self.state_of(parts, Handover::default());
         let summary = Summary {
             taken: state.taken,
@@ -197,12 +177,13 @@ impl Restart {
 
     /// The second phase, once the trial has ended. Returns only if the new binary can't
     /// take over. `None` if that is decided later.
-    pub(crate) fn finish(&mut self, parts: Parts) -> Option<RefusedRestart> {
+    pub(crate) fn finish(&mut self, parts: &Parts) -> Option<RefusedRestart> {
         let under_way = self.under_way.as_mut()?;
         let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
         let RunningRestart { requester, has_new_arguments, is_repeated, .. } =
             self.under_way.take()?;
-        let has_left = requester.is_some_and(|client| !parts.control.awaits_answer(client));
+        let has_left =
+            requester.is_some_and(|client| !parts.operator.control.awaits_answer(client));
         let why = match verdict {
             Ok(_) if has_left => "the operator that asked for it has left".to_owned(),
             // Words that the daemon was started with are kept.
@@ -221,10 +202,10 @@ impl Restart {
 
     /// Opens the new image's missing listeners and hands over to it. Returns only on
     /// failure, with the reason.
-    fn execute(&mut self, approval: &Approval, parts: Parts, handover: Handover) -> String {
+    fn execute(&mut self, approval: &Approval, parts: &Parts, handover: Handover) -> String {
         // Since the trial, orders may have added rules.
         let TrialAnswer { wanted, is_control_given, rules_file, max_hold, .. } = &approval.answer;
-        let mut rules = parts.settings.rules.clone();
+        let mut rules = parts.operator.settings.rules.clone();
         rules.resume(rules_file.clone(), max_hold.clone());
         if let Err(why) = rules.check() {
             return why;
@@ -254,25 +235,24 @@ impl Restart {
     }
 
     /// Everything that the new image needs, except connections and pools.
-    fn state_of(&self, parts: Parts, handover: Handover) -> ServerState {
-        let Parts { poll, listeners, clients, engine, control, settings, history, .. } = parts;
-        let started_wall_ns = parts.started_wall_ns;
+    fn state_of(&self, parts: &Parts, handover: Handover) -> ServerState {
+        let Parts { poll, listeners, clients, engine, operator, history } = parts;
         ServerState {
             taken: clock::now(),
             last_serial: clients.last_serial(),
             listening: listeners.state(handover.opened),
             epoll_fd: poll.as_raw_fd(),
-            operators: control.states(),
+            operators: operator.control.states(),
             requester: handover.requester,
             restarts_again: handover.is_repeated,
             launcher: self.launcher.state(),
-            settings: settings.clone(),
+            settings: operator.settings.clone(),
             rules_file: handover.rules_file.unwrap_or_default().to_vec(),
             history: history.clone(),
             logging: logger::state(),
             connections: clients.len(),
             pools: engine.counters.hashtable_entries as usize,
-            engine: EngineState { started_wall_ns, ..engine.state() },
+            engine: engine.state(),
         }
     }
 
@@ -295,7 +275,7 @@ pub(crate) fn unchanged_options(are_unchanged: bool) -> &'static str {
     if are_unchanged { "; options unchanged" } else { "" }
 }
 
-/// What is handed over besides the [`Parts`].
+/// What is handed over besides the [`Parts`] of the server.
 #[derive(Clone, Copy, Default)]
 struct Handover<'a> {
     /// Listeners opened for the new image.
@@ -308,14 +288,14 @@ struct Handover<'a> {
 }
 
 /// Writes the daemon's whole state record by record, without copying it first.
-fn write(out: &mut Out, state: &ServerState, parts: Parts) -> io::Result<()> {
+fn write(out: &mut Out, state: &ServerState, parts: &Parts) -> io::Result<()> {
     snapshot::write(out, state, parts.clients.states(), parts.engine.pool_states())
 }
 
 /// All descriptors that the state names, except the launcher's. Those of connections are
 /// never closed on exec.
-fn descriptors<'a>(parts: Parts<'a>, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
-    let Parts { poll, listeners, control, .. } = parts;
+fn descriptors<'a>(parts: &'a Parts, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
+    let Parts { poll, listeners, operator, .. } = parts;
     let listeners = listeners.all.iter().chain(handover.opened).map(|l| l.socket.as_fd());
-    listeners.chain(control.descriptors()).chain([sys::epoll_of(poll)]).collect()
+    listeners.chain(operator.control.descriptors()).chain([sys::epoll_of(poll)]).collect()
 }

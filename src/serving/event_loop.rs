@@ -9,6 +9,7 @@ use crate::platform::os::mio::Events;
 use crate::platform::os::thread;
 use crate::platform::{clock, sys};
 use crate::reporting::report_queue::Requester;
+use crate::restart::parts::Parts;
 use crate::serving::Server;
 use crate::serving::dispatch::Dispatch;
 use crate::sockets::slots::Source;
@@ -44,16 +45,8 @@ impl Server {
 
     /// Ends what would outlive the loop, and disconnects the clients.
     pub(super) fn stop(self) {
-        let Server {
-            mut service_manager,
-            restart,
-            mut listeners,
-            clients,
-            http,
-            operator,
-            poll,
-            ..
-        } = self;
+        let Server { mut service_manager, restart, http, parts, .. } = self;
+        let Parts { poll, mut listeners, clients, operator, .. } = parts;
         let is_delivered = service_manager.stopping();
         restart.abandon();
         listeners.remove_files();
@@ -75,8 +68,8 @@ impl Server {
         let has_waited = self.wait(events);
         self.record_history();
         self.record_events(events);
-        if self.clients.newcomers() > 0 && has_waited && self.events < EVENTS_PER_TURN {
-            self.clients.record_all_events();
+        if self.parts.clients.newcomers() > 0 && has_waited && self.events < EVENTS_PER_TURN {
+            self.parts.clients.record_all_events();
         }
         let now = self.handle_input();
         self.make_reports(now);
@@ -91,13 +84,13 @@ impl Server {
 /// The steps of a turn.
 impl Server {
     fn status(&self) -> Status {
-        let counters = &self.engine.counters;
+        let counters = &self.parts.engine.counters;
         Status {
-            connections: self.clients.len(),
+            connections: self.parts.clients.len(),
             held: counters.processing_workers,
             waiting: counters.waiting_workers,
             keys: counters.hashtable_entries,
-            is_draining: self.listeners.is_draining(),
+            is_draining: self.parts.listeners.is_draining(),
         }
     }
 
@@ -105,9 +98,9 @@ impl Server {
     /// its events.
     fn wait(&mut self, events: &mut Events) -> bool {
         let now = clock::now();
-        self.engine.measures.turns.count(now.ns_since(self.turn_began), self.events);
+        self.parts.engine.measures.turns.count(now.ns_since(self.turn_began), self.events);
         let timeout = self.time_until_next_work(now);
-        let waited = self.poll.poll(events, timeout);
+        let waited = self.parts.poll.poll(events, timeout);
         if let Err(e) = &waited {
             // Otherwise the last turn's events remain.
             events.clear();
@@ -123,24 +116,24 @@ impl Server {
 
     /// Comes first in a turn: a daemon that slept fills the gap with what was then.
     fn record_history(&mut self) {
-        let history = &mut self.reporting.history;
+        let history = &mut self.parts.history;
         if history.is_due(self.turn_began) {
-            history.add_points(&mut self.engine, clock::cpu_ns(), self.turn_began);
+            history.add_points(&mut self.parts.engine, clock::cpu_ns(), self.turn_began);
         }
     }
 
     fn time_until_next_work(&self, now: Time) -> Option<Duration> {
-        let accepts = self.listeners.has_work() && !self.awaits_newcomers(now);
-        if accepts || self.clients.has_work() || self.reporting.has_work() {
+        let accepts = self.parts.listeners.has_work() && !self.awaits_newcomers(now);
+        if accepts || self.parts.clients.has_work() || self.reporting.has_work() {
             return Some(Duration::ZERO);
         }
         let deadlines = [
-            self.engine.next_deadline(),
-            self.listeners.next_deadline(),
+            self.parts.engine.next_deadline(),
+            self.parts.listeners.next_deadline(),
             self.memory_release.next_deadline(),
             self.http.next_deadline(),
-            self.operator.next_deadline(),
-            self.operator.settings.rules.next_deadline(),
+            self.parts.operator.next_deadline(),
+            self.parts.operator.settings.rules.next_deadline(),
             self.service_manager.next_deadline(),
             self.restart.deadline(),
             logger::next_deadline(),
@@ -150,66 +143,66 @@ impl Server {
     }
 
     fn record_events(&mut self, events: &Events) {
-        self.listeners.begin_turn(self.turn_began);
+        self.parts.listeners.begin_turn(self.turn_began);
         self.events = 0;
         for event in events.iter() {
             self.events += 1;
             match Source::from(event.token()) {
-                Source::Client(slot) => self.clients.record_event(slot, event),
-                Source::Listener(number) => self.listeners.record_ready(number),
+                Source::Client(slot) => self.parts.clients.record_event(slot, event),
+                Source::Listener(number) => self.parts.listeners.record_ready(number),
                 Source::Http(number) => self.http.record_event(number),
                 Source::Trial => self.restart.record_trial_end(),
                 source @ (Source::Signals | Source::Operator(_)) => {
-                    self.operator.record_event(source);
+                    self.parts.operator.record_event(source);
                 }
             }
         }
-        self.clients.begin_shares();
+        self.parts.clients.begin_shares();
     }
 
     /// Accepts new connections, as many as are left for this turn, and closes finished
     /// listeners. Comes after the closes of a turn, which give places back.
     pub(super) fn accept(&mut self, now: Time) {
-        let registry = self.poll.registry();
-        if self.clients.decide_newcomers(registry, &mut self.engine.counters, now) {
-            self.listeners.record_closed();
+        let registry = self.parts.poll.registry();
+        if self.parts.clients.decide_newcomers(registry, &mut self.parts.engine.counters, now) {
+            self.parts.listeners.record_closed();
         }
         while !self.awaits_newcomers(now) {
             let has_room_for_http = self.http.has_room(self.turn_began);
-            let open = self.clients.len() + self.clients.newcomers();
-            let Some(new) = self.listeners.accept(open, has_room_for_http) else {
+            let open = self.parts.clients.len() + self.parts.clients.newcomers();
+            let Some(new) = self.parts.listeners.accept(open, has_room_for_http) else {
                 break;
             };
             let NewConnection { socket, purpose } = new;
             match purpose {
                 Purpose::Clients => {
-                    self.clients.add(socket, registry, &mut self.engine.counters);
+                    self.parts.clients.add(socket, registry, &mut self.parts.engine.counters);
                 }
-                Purpose::Control => self.operator.control.add(socket, registry),
+                Purpose::Control => self.parts.operator.control.add(socket, registry),
                 Purpose::Http => self.http.add(socket, registry, self.turn_began),
             }
         }
-        self.listeners.close_finished(registry);
-        self.engine.counters.connect_errors += self.listeners.take_errors();
+        self.parts.listeners.close_finished(registry);
+        self.parts.engine.counters.connect_errors += self.parts.listeners.take_errors();
     }
 
     /// Whether a hot restart is due, but newcomers are still held: they are decided before, and
     /// nobody else is accepted.
     pub(super) fn awaits_newcomers(&self, now: Time) -> bool {
-        self.clients.newcomers() > 0 && self.restart.is_due(now)
+        self.parts.clients.newcomers() > 0 && self.restart.is_due(now)
     }
 
     /// Receives from all ready clients, handles their input, and ends waits that have
     /// timed out. Returns the time used for that.
     fn handle_input(&mut self) -> Time {
         loop {
-            let has_more = self.clients.receive(&mut self.input);
+            let has_more = self.parts.clients.receive(&mut self.input);
             let now = clock::now();
             let mut dispatch = Dispatch {
-                clients: &mut self.clients,
-                engine: &mut self.engine,
+                clients: &mut self.parts.clients,
+                engine: &mut self.parts.engine,
                 reporting: &mut self.reporting,
-                registry: self.poll.registry(),
+                registry: self.parts.poll.registry(),
                 now,
             };
             dispatch.handle(&mut self.input);
@@ -232,24 +225,30 @@ impl Server {
         self.reporting.retain(|requester| match requester {
             Requester::Client(_) => true,
             Requester::Http(client) => self.http.waits(client),
-            Requester::Operator(client) => self.operator.control.awaits_answer(client),
+            Requester::Operator(client) => self.parts.operator.control.awaits_answer(client),
         });
         if !self.reporting.has_work() {
             return;
         }
         let open_descriptors = self.open_descriptors();
         let figures = ServerFigures {
-            is_draining: self.listeners.is_draining(),
+            is_draining: self.parts.listeners.is_draining(),
             started_wall_ns: self.started_wall_ns(),
-            rule_orders: self.operator.settings.rules.orders(),
+            rule_orders: self.parts.operator.settings.rules.orders(),
             process: ProcessFigures { open_descriptors, ..ProcessFigures::default() },
             ..ServerFigures::default()
         };
-        for (requester, text) in self.reporting.step(&self.engine, &self.clients, figures, now) {
+        for (requester, text) in self.reporting.step(
+            &self.parts.engine,
+            &self.parts.clients,
+            &self.parts.history,
+            figures,
+            now,
+        ) {
             match requester {
                 Requester::Client(client) => self.dispatch(now).deliver_report(client, text),
                 Requester::Http(client) => self.http.answer(client, text, now),
-                Requester::Operator(client) => self.operator.report(client, text),
+                Requester::Operator(client) => self.parts.operator.report(client, text),
             }
         }
     }
@@ -257,25 +256,27 @@ impl Server {
     /// How many descriptors are open, without those that a trial has for a moment: the kernel, before
     /// Linux 6.2, tells it by a list, for which others would wait.
     pub(crate) fn open_descriptors(&self) -> u64 {
-        let connections = self.clients.len()
-            + self.clients.newcomers()
-            + self.operator.control.len()
+        let connections = self.parts.clients.len()
+            + self.parts.clients.newcomers()
+            + self.parts.operator.control.len()
             + self.http.len();
-        (connections + self.listeners.descriptors() + self.service_manager.descriptors()) as u64
+        (connections + self.parts.listeners.descriptors() + self.service_manager.descriptors())
+            as u64
     }
 
     #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
     fn started_wall_ns(&mut self) -> u64 {
-        let age_ns = clock::now().ns_since(self.engine.started());
-        *self.started_wall_ns.get_or_insert_with(|| clock::wall_ns().saturating_sub(age_ns))
+        let age_ns = clock::now().ns_since(self.parts.engine.started());
+        let started_wall_ns = &mut self.parts.engine.started_wall_ns;
+        *started_wall_ns.get_or_insert_with(|| clock::wall_ns().saturating_sub(age_ns))
     }
 
     fn dispatch(&mut self, now: Time) -> Dispatch<'_> {
         Dispatch {
-            clients: &mut self.clients,
-            engine: &mut self.engine,
+            clients: &mut self.parts.clients,
+            engine: &mut self.parts.engine,
             reporting: &mut self.reporting,
-            registry: self.poll.registry(),
+            registry: self.parts.poll.registry(),
             now,
         }
     }
@@ -288,7 +289,7 @@ impl Server {
         dispatch.record_observed();
         self.close_ended();
         if self.http.has_room_again(now) {
-            self.listeners.record_room_for_http();
+            self.parts.listeners.record_room_for_http();
         }
         self.release_memory(now);
     }
@@ -303,18 +304,21 @@ impl Server {
 
     /// Closes the connections that have ended.
     fn close_ended(&mut self) {
-        if self.clients.close_scheduled() {
-            self.listeners.record_closed();
+        if self.parts.clients.close_scheduled() {
+            self.parts.listeners.record_closed();
         }
     }
 
     /// Returns memory to the system after many clients have left.
     fn release_memory(&mut self, now: Time) {
-        if !self.memory_release.is_due(self.clients.spare().max(self.engine.spare()), now) {
+        if !self
+            .memory_release
+            .is_due(self.parts.clients.spare().max(self.parts.engine.spare()), now)
+        {
             return;
         }
-        self.engine.shrink();
-        self.clients.shrink();
+        self.parts.engine.shrink();
+        self.parts.clients.shrink();
         self.input.shrink();
         sys::give_memory_back();
         debug!("returned unused memory");

@@ -7,9 +7,11 @@ use crate::operator::control_socket::{self, Free, FreeTarget, Request};
 use crate::operator::orders::Order;
 use crate::operator::rule_book::RuleOrder;
 use crate::platform::clock;
+use crate::platform::os::Engine;
 use crate::reporting::report_queue::{ReportRequest, Requester};
-use crate::restart::old_image::{Parts, RefusedRestart, Restart};
-use crate::serving::{Ended, Engine, Server};
+use crate::restart::old_image::RefusedRestart;
+use crate::restart::parts::Parts;
+use crate::serving::{Ended, Server};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
 use log::{error, info};
@@ -30,41 +32,41 @@ enum Answer {
 impl Server {
     /// Executes the orders of this turn; returns why the daemon ends, if it does.
     pub(super) fn execute_orders(&mut self, now: Time) -> Option<Ended> {
-        for order in self.operator.take_orders(now) {
+        for order in self.parts.operator.take_orders(now) {
             match order {
                 Order::Stop(why) => {
-                    info!("{why}; {} connections are closed", self.clients.len());
+                    info!("{why}; {} connections are closed", self.parts.clients.len());
                     return Some(Ended::Stopped);
                 }
                 Order::Restart => self.begin_restart(None, None),
                 Order::Drain => self.drain(),
                 // Errors are logged already.
-                Order::ToggleDrain if self.listeners.is_draining() => drop(self.undrain()),
+                Order::ToggleDrain if self.parts.listeners.is_draining() => drop(self.undrain()),
                 Order::ToggleDrain => self.drain(),
                 Order::Asked(client, request) => self.serve_request(client, request, now),
-                Order::Ended(client) => self.operator.record_ended(client),
+                Order::Ended(client) => self.parts.operator.record_ended(client),
             }
         }
         if self.restart.is_due(now) && !self.awaits_newcomers(now) {
             self.finish_restart();
         }
-        if self.listeners.is_draining() { self.end_drain(now) } else { None }
+        if self.parts.listeners.is_draining() { self.end_drain(now) } else { None }
     }
 
     /// Ends the daemon once nobody is left, no newcomer either, and all operators have their
     /// answers.
     fn end_drain(&mut self, now: Time) -> Option<Ended> {
-        let clients = self.clients.len();
-        if clients + self.clients.newcomers() == 0 && !self.listeners.is_closing() {
-            if !self.operator.control.has_unsent() {
-                self.operator.answer_waiting("OK drained");
+        let clients = self.parts.clients.len();
+        if clients + self.parts.clients.newcomers() == 0 && !self.parts.listeners.is_closing() {
+            if !self.parts.operator.control.has_unsent() {
+                self.parts.operator.answer_waiting("OK drained");
             }
-            if !self.operator.control.has_unsent() {
+            if !self.parts.operator.control.has_unsent() {
                 info!("drained: the last client has left");
                 return Some(Ended::Drained);
             }
         }
-        self.listeners.log_drain(clients, now);
+        self.parts.listeners.log_drain(clients, now);
         None
     }
 
@@ -81,28 +83,28 @@ impl Server {
             }
             Request::Drain => {
                 self.drain();
-                let left = self.clients.len();
+                let left = self.parts.clients.len();
                 Ok(Answer::Now(format!("OK draining, connections left: {left}")))
             }
-            Request::Drained if self.listeners.is_draining() => {
-                self.operator.wait_for_end(client);
+            Request::Drained if self.parts.listeners.is_draining() => {
+                self.parts.operator.wait_for_end(client);
                 Ok(Answer::Separately)
             }
             Request::Drained => Err("not draining".to_owned()),
             Request::Undrain => {
                 self.undrain()?;
-                Ok(Answer::Now(format!("OK listening on {}", self.listeners.names())))
+                Ok(Answer::Now(format!("OK listening on {}", self.parts.listeners.names())))
             }
             Request::Log(filter) => {
                 if let Some(filter) = filter {
-                    self.operator.settings.set_log(filter)?;
+                    self.parts.operator.settings.set_log(filter)?;
                     self.mark("log", &logger::filter());
                 }
                 Ok(Answer::Now(format!("OK log filter: {}", logger::filter())))
             }
             Request::Free(free) => self.free(&free, now).map(Answer::Now),
             Request::Rules { as_json } => {
-                let sources = self.operator.settings.rules.sources();
+                let sources = self.parts.operator.settings.rules.sources();
                 let request = ReportRequest::Rules { sources, as_json };
                 self.reporting.enqueue(Requester::Operator(client), request);
                 Ok(Answer::Separately)
@@ -112,16 +114,16 @@ impl Server {
             Request::Help => Ok(Answer::Now(control_socket::help())),
         });
         match result {
-            Ok(Answer::Now(answer)) => self.operator.answer(client, &answer),
+            Ok(Answer::Now(answer)) => self.parts.operator.answer(client, &answer),
             Ok(Answer::Separately) => {}
-            Err(why) => self.operator.answer(client, &format!("ERROR {}", one_line(&why))),
+            Err(why) => self.parts.operator.answer(client, &format!("ERROR {}", one_line(&why))),
         }
     }
 
     /// Answers at once if that is possible; otherwise in one of the next turns.
     fn report(&mut self, client: ControlClient, query: Query) -> Result<Answer, String> {
-        match stats(&query, &self.engine, clock::now()) {
-            StatsAnswer::Text(text) => self.operator.report(client, text),
+        match stats(&query, &self.parts.engine, clock::now()) {
+            StatsAnswer::Text(text) => self.parts.operator.report(client, text),
             StatsAnswer::Unknown => return Err("no such statistic".to_owned()),
             StatsAnswer::Report => {
                 self.reporting.enqueue(Requester::Operator(client), ReportRequest::Query(query));
@@ -131,7 +133,7 @@ impl Server {
     }
 
     fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
-        let answer = self.operator.settings.rules.execute(order, now)?;
+        let answer = self.parts.operator.settings.rules.execute(order, now)?;
         self.set_rules(now);
         self.finish_turn(now);
         self.mark("rule", &answer);
@@ -140,15 +142,15 @@ impl Server {
 
     /// Passes the rules in force on to the engine, whose answers are to be sent then.
     fn set_rules(&mut self, now: Time) {
-        let Server { engine, operator, service_manager, .. } = self;
+        let Parts { engine, operator, .. } = &mut self.parts;
         let rules = &operator.settings.rules;
-        let go_on = || service_manager.notify_watchdog(clock::now());
+        let go_on = || self.service_manager.notify_watchdog(clock::now());
         engine.set_rules(rules.in_force(), &rules.groups(), now, go_on);
     }
 
     /// Ends the rules that have expired.
     pub(super) fn end_expired_rules(&mut self, now: Time) {
-        let ended = self.operator.settings.rules.expire(now);
+        let ended = self.parts.operator.settings.rules.expire(now);
         if !ended.is_empty() {
             let ended = ended.join(", ");
             info!("the time of these rules is over: {ended}");
@@ -172,16 +174,15 @@ impl Server {
             return self.restart.repeat();
         }
         self.service_manager.begin_reload(clock::now());
-        let (restart, parts) = self.restart_with_parts();
-        if let Err(why) = restart.begin(arguments, requester, parts) {
+        if let Err(why) = self.restart.begin(arguments, requester, &self.parts) {
             self.refuse_restart(&why, requester);
         }
     }
 
     /// Returns only if the new binary can't take over.
     fn finish_restart(&mut self) {
-        let (restart, parts) = self.restart_with_parts();
-        if let Some(RefusedRestart { why, requester, is_repeated }) = restart.finish(parts) {
+        let refused = self.restart.finish(&self.parts);
+        if let Some(RefusedRestart { why, requester, is_repeated }) = refused {
             self.refuse_restart(&why, requester);
             if is_repeated {
                 self.begin_restart(None, None);
@@ -189,25 +190,8 @@ impl Server {
         }
     }
 
-    fn restart_with_parts(&mut self) -> (&mut Restart, Parts<'_>) {
-        let Server { restart, poll, listeners, clients, engine, operator, reporting, .. } = self;
-        (
-            restart,
-            Parts {
-                poll,
-                listeners,
-                clients,
-                engine,
-                control: &operator.control,
-                settings: &operator.settings,
-                history: &reporting.history,
-                started_wall_ns: self.started_wall_ns,
-            },
-        )
-    }
-
     fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {
-        self.engine.measures.restarts.refused += 1;
+        self.parts.engine.measures.restarts.refused += 1;
         let why = one_line(why);
         self.mark("restart refused", &why);
         error!("hot restart refused, continuing to serve: {why}");
@@ -218,42 +202,42 @@ impl Server {
     /// Answers the operator on the control socket, if one made the request.
     fn answer(&mut self, requester: Option<ControlClient>, answer: &str) {
         if let Some(client) = requester {
-            self.operator.answer(client, answer);
+            self.parts.operator.answer(client, answer);
         }
     }
 
     /// Notes in the history what happened.
     pub(super) fn mark(&mut self, what: &str, detail: &str) {
-        self.reporting.history.mark(what, detail, clock::now());
+        self.parts.history.mark(what, detail, clock::now());
     }
 
     /// Stops taking new clients, except those already in the kernel's queues.
     fn drain(&mut self) {
-        if self.listeners.is_draining() {
+        if self.parts.listeners.is_draining() {
             return;
         }
-        self.listeners.drain();
+        self.parts.listeners.drain();
         self.http.set_draining(true);
         // Accepts those in the queues now: unless they are many, the kernel refuses every client
         // that connects after the answer.
         self.accept(clock::now());
-        let left = format!("connections left: {}", self.clients.len());
+        let left = format!("connections left: {}", self.parts.clients.len());
         info!("draining: no new clients; {left}");
         self.mark("drain", &left);
     }
 
     fn undrain(&mut self) -> Result<(), String> {
-        if !self.listeners.is_draining() {
+        if !self.parts.listeners.is_draining() {
             return Ok(());
         }
-        let result = self.listeners.undrain(&self.options, self.poll.registry());
+        let result = self.parts.listeners.undrain(&self.options, self.parts.poll.registry());
         match &result {
             Ok(()) => {
                 self.http.set_draining(false);
-                let names = self.listeners.names();
+                let names = self.parts.listeners.names();
                 info!("no longer draining: listening on {names}");
                 self.mark("undrain", &format!("listening on {names}"));
-                self.operator.answer_waiting("ERROR not draining");
+                self.parts.operator.answer_waiting("ERROR not draining");
             }
             Err(why) => error!("still draining: {}", one_line(why)),
         }
@@ -268,11 +252,13 @@ impl Server {
     /// # Errors
     /// No connection matches, or too many do: nothing is closed.
     pub(super) fn free(&mut self, free: &Free, now: Time) -> Result<String, String> {
-        let mut clients = clients_of(&free.target, &self.engine, &self.clients);
+        let mut clients = clients_of(&free.target, &self.parts.engine, &self.parts.clients);
         // A client may hold a key several times. Some clients' input has ended already, and they
         // only wait for their output to be sent.
         let mut seen = HashSet::new();
-        clients.retain(|client| seen.insert(*client) && self.clients.open_mut(*client).is_some());
+        clients.retain(|client| {
+            seen.insert(*client) && self.parts.clients.open_mut(*client).is_some()
+        });
         if clients.is_empty() {
             return Err(match free.target {
                 FreeTarget::Key(_) => "no client holds this key".to_owned(),
@@ -292,11 +278,11 @@ impl Server {
         #[expect(clippy::disallowed_methods, reason = "the list shows since when, as reports do")]
         let wall_ns = clock::wall_ns();
         let view = ReportView {
-            engine: &self.engine,
+            engine: &self.parts.engine,
             now,
             wall_ns,
             figures: &ServerFigures::default(),
-            peers: &self.clients,
+            peers: &self.parts.clients,
             is_private: false,
         };
         let (totals, rows) = locks_of(&view, &clients);
@@ -320,9 +306,9 @@ impl Server {
     }
 
     fn close(&mut self, clients: &[ClientId], now: Time) {
-        self.engine.disconnect_all(clients, now);
+        self.parts.engine.disconnect_all(clients, now);
         for &client in clients {
-            self.clients.free(client, &mut self.engine.counters);
+            self.parts.clients.free(client, &mut self.parts.engine.counters);
         }
         // The old holders notice before the next ones get the locks.
         self.close_freed(now);

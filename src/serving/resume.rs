@@ -34,16 +34,17 @@ use crate::operator::orders::Operators;
 use crate::options::Options;
 use crate::platform::clock;
 use crate::platform::failed_call::named;
+use crate::platform::os::Engine;
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::mio::Poll;
 use crate::platform::sys::{self, inherited_descriptor};
 use crate::restart::launcher::Launcher;
 use crate::restart::new_image::{Restored, adopt, restore};
 use crate::restart::old_image::{Restart, unchanged_options};
+use crate::restart::parts::Parts;
 use crate::restart::retry::retry_for_a_while;
 use crate::serving::advice::StartError;
-use crate::serving::start::ServerParts;
-use crate::serving::{Engine, Server, VERSION};
+use crate::serving::{Server, VERSION};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
 use log::{debug, error, info};
@@ -57,8 +58,7 @@ impl Server {
         let restored =
             restore(&bytes, &options, None, adopt).map_err(|e| io::Error::other(e.to_string()))?;
         drop(bytes);
-        let Restored { server: state, clients, engine, now, started_wall_ns, lost, ended_orders } =
-            restored;
+        let Restored { server: state, clients, engine, now, lost, ended_orders } = restored;
         // In the tests it becomes one that records its calls.
         #[cfg_attr(not(test), expect(clippy::useless_conversion))]
         let mut engine = Engine::from(engine);
@@ -88,23 +88,15 @@ impl Server {
             operator.watch(poll.registry())?;
             listeners.watch(poll.registry())
         })?;
-        let mut server = Self::assemble(ServerParts {
-            options,
-            poll,
-            listeners,
-            clients,
-            engine,
-            operator,
-            restart,
-            history: state.history.resume(now),
-            started_wall_ns,
-        });
+        let history = state.history.resume(now);
+        let parts = Parts { poll, listeners, clients, engine, operator, history };
+        let mut server = Self::assemble(options, parts, restart);
         server.disconnect_lost(lost);
         server.finish_turn(clock::now());
         server.accept(clock::now());
         if state.restarts_again {
             server.service_manager.begin_reload(clock::now());
-            server.operator.restart_again();
+            server.parts.operator.restart_again();
         } else {
             server.service_manager.end_reload(clock::now());
         }
@@ -117,8 +109,8 @@ impl Server {
     fn disconnect_lost(&mut self, lost: Vec<(ClientId, io::Error)>) {
         for (client, e) in lost {
             error!("#{} was lost in the hot restart: {e}", client.serial);
-            self.engine.counters.lost_connections += 1;
-            self.engine.disconnect(client, clock::now());
+            self.parts.engine.counters.lost_connections += 1;
+            self.parts.engine.disconnect(client, clock::now());
         }
     }
 
@@ -142,27 +134,27 @@ impl Server {
         }
         if let Some(client) = requester {
             let answer = format!("OK restarted, poolcounterd {VERSION}{unchanged}{lost}");
-            self.operator.answer(client, &answer);
+            self.parts.operator.answer(client, &answer);
         }
     }
 
     /// Counts and logs that the daemon continues after a hot restart.
     fn count_restart(&mut self, pause_ns: u64, unchanged: &str) {
-        let restarts = &mut self.engine.measures.restarts;
+        let restarts = &mut self.parts.engine.measures.restarts;
         restarts.done += 1;
         restarts.pause_ns += pause_ns;
         restarts.last_pause_ns = pause_ns;
         let pause_us = pause_ns / 1_000;
-        let counters = &self.engine.counters;
+        let counters = &self.parts.engine.counters;
         info!(
             "poolcounterd {VERSION} continued after a pause of {pause_us} µs with {} connections, \
              {} locks and {} waits{unchanged}; listening on {}",
-            self.clients.len(),
+            self.parts.clients.len(),
             counters.processing_workers,
             counters.waiting_workers,
-            self.listeners.names(),
+            self.parts.listeners.names(),
         );
-        self.listeners.log_http();
+        self.parts.listeners.log_http();
         self.mark("hot restart", &format!("poolcounterd {VERSION}, a pause of {pause_us} µs"));
     }
 }

@@ -11,35 +11,23 @@ use crate::operator::run_time_settings::RunTimeSettings;
 use crate::options::Options;
 use crate::platform::failed_call::named;
 use crate::platform::hash_seed::random_seed;
+use crate::platform::os::Engine;
 use crate::platform::os::mio::Poll;
 use crate::platform::{clock, needed_calls, sys};
 use crate::reporting::http::Http;
 use crate::reporting::report_queue::Reporting;
 use crate::restart::launcher::{Launcher, inherited_snapshot};
 use crate::restart::old_image::Restart;
+use crate::restart::parts::Parts;
 use crate::serving::advice::StartError;
 use crate::serving::memory_release::MemoryRelease;
-use crate::serving::{Engine, Server, VERSION};
+use crate::serving::{Server, VERSION};
 use log::info;
 use reports::history::History;
 
 /// Starts logging. To be called once, before anything else.
 pub fn start_logging(options: &Options) {
     logger::start(options.log.as_deref());
-}
-
-/// The parts of a server that a start makes anew and a hot restart continues.
-pub(super) struct ServerParts {
-    pub(super) options: Options,
-    pub(super) poll: Poll,
-    pub(super) listeners: Listeners,
-    pub(super) clients: Clients,
-    pub(super) engine: Engine,
-    pub(super) operator: Operators,
-    pub(super) restart: Restart,
-    pub(super) history: History,
-    /// [`Server::started_wall_ns`].
-    pub(super) started_wall_ns: Option<u64>,
 }
 
 impl Server {
@@ -82,38 +70,23 @@ impl Server {
         restart.check_descriptors();
         info!("poolcounterd {VERSION} listening on {}", listeners.names());
         listeners.log_http();
-        Ok(Self::assemble(ServerParts {
-            options,
-            poll,
-            listeners,
-            clients,
-            engine,
-            operator,
-            restart,
-            history,
-            started_wall_ns: None,
-        }))
+        let parts = Parts { poll, listeners, clients, engine, operator, history };
+        Ok(Self::assemble(options, parts, restart))
     }
 
-    /// Makes the server. `poll` must watch all `parts` already.
-    pub(super) fn assemble(parts: ServerParts) -> Self {
-        let ServerParts { options, listeners, mut engine, .. } = parts;
-        engine.observer.set_slow(options.slow);
+    /// Makes the server. Its epoll instance must watch all `parts` already.
+    pub(super) fn assemble(options: Options, mut parts: Parts, restart: Restart) -> Self {
+        parts.engine.observer.set_slow(options.slow);
         let mut http = Http::new(&options);
-        http.set_draining(listeners.is_draining());
+        http.set_draining(parts.listeners.is_draining());
         Server {
-            poll: parts.poll,
-            listeners,
-            clients: parts.clients,
-            engine,
-            reporting: Reporting::new(&options, parts.history),
-            operator: parts.operator,
-            restart: parts.restart,
+            parts,
+            reporting: Reporting::new(&options),
+            restart,
             http,
             input: Input::new(),
             memory_release: MemoryRelease::default(),
             service_manager: ServiceManager::find(),
-            started_wall_ns: parts.started_wall_ns,
             turn_began: clock::now(),
             events: 0,
             options,

@@ -18,6 +18,7 @@ use super::reports::http::HTTP;
 use crate::Server;
 use crate::clients::connection::{Connection, ConnectionStage};
 use crate::clients::input::SHARE_BYTES;
+use crate::restart::parts::Parts;
 use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX};
 use crate::sockets::stream::OUTPUT_BYTES_MAX;
 use engine::ClientId;
@@ -95,7 +96,7 @@ pub(crate) fn check_lingering() -> Result<(), Violation> {
 /// 4,096 bytes of an unfinished line.
 fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
-    for (client, connection) in server.clients.iter() {
+    for (client, connection) in server.parts.clients.iter() {
         let unsent = connection.stream.unsent().len();
         let (half, kept) =
             (connection.lines.unfinished().len(), connection.lines.unhandled().len());
@@ -115,7 +116,7 @@ fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
 /// has ended and counts once, by how.
 fn check_counters(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
-    let engine = &server.engine;
+    let engine = &server.parts.engine;
     engine.check_invariants();
     let counters = engine.counters;
     play.connections.check(&counters)?;
@@ -124,7 +125,8 @@ fn check_counters(play: &mut Play) -> Result<(), Violation> {
         return Err(format!("counters are {counters:?}, not {should:?}"));
     }
     let is_open = |connection: &Connection| connection.stage == ConnectionStage::Open;
-    let open = server.clients.iter().filter(|(_, connection)| is_open(connection)).count() as u64;
+    let open =
+        server.parts.clients.iter().filter(|(_, connection)| is_open(connection)).count() as u64;
     let ended = counters.closed_connections
         + counters.lost_connections
         + counters.unread_connections
@@ -146,11 +148,11 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
         return Err(format!("{all} descriptors are open, and reports show {shown}"));
     }
     let (all, tcp) = (all - http, tcp - http);
-    let clients = server.clients.len() + play.connections.held();
+    let clients = server.parts.clients.len() + play.connections.held();
     if clients < tcp || clients > tcp + unix || tcp + unix - clients > CONTROL_CONNECTIONS_MAX {
         return Err(format!("{tcp} + {unix} connections are open, and {clients} clients"));
     }
-    if listeners != server.listeners.all.len() {
+    if listeners != server.parts.listeners.all.len() {
         return Err(format!("{listeners} listening sockets are open"));
     }
     let others = all - tcp - unix - listeners;
@@ -187,7 +189,7 @@ fn check_accept_pause() -> Result<(), Violation> {
 /// Returns how many turns that takes.
 fn report_turns_max(play: &mut Play) -> usize {
     let server = play.server.as_ref().expect("it runs");
-    play.places_max = play.places_max.max(server.clients.slots());
+    play.places_max = play.places_max.max(server.parts.clients.slots());
     let scan = play.places_max / CONNECTIONS_PER_TURN + 2;
     CONTROL_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * scan
 }
@@ -196,7 +198,8 @@ fn report_turns_max(play: &mut Play) -> usize {
 /// reports in time.
 pub(crate) fn check_http_clients(play: &mut Play) -> Result<(), Violation> {
     let report_turns_max = report_turns_max(play);
-    let Server { listeners, reporting, operator, .. } = play.server.as_ref().expect("it runs");
+    let Server { parts: Parts { listeners, operator, .. }, reporting, .. } =
+        play.server.as_ref().expect("it runs");
     let is_operator = |peer| !play.connections.was_client(peer);
     let connections = operator.control.states().into_iter().zip(operator.control.descriptors());
     let blocked = connections.filter(|(state, _)| !state.unsent.is_empty());
@@ -245,7 +248,7 @@ fn check_idleness(play: &mut Play, before: &TurnStart) -> Result<(), Violation> 
     let now_ns = kernel(|k| k.now_ns);
     let has_time_passed = std::mem::replace(&mut play.last_turn_ns, now_ns) != now_ns;
     let has_reports = play.server.as_ref().is_some_and(|s| s.reporting.has_work());
-    let clients = play.server.as_ref().map_or(0, |server| server.clients.len());
+    let clients = play.server.as_ref().map_or(0, |server| server.parts.clients.len());
     let is_excused = is_busy
         || clients != before.clients
         || has_time_passed
@@ -281,7 +284,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     }
     disconnections::check_dead_hosts(play)?;
     let server = play.server.as_ref().expect("it runs");
-    for (client, connection) in server.clients.iter() {
+    for (client, connection) in server.parts.clients.iter() {
         let is_stuck = !connection.stream.unsent().is_empty();
         let (arrived, ends) = kernel(|k| {
             let peer = k.peer_behind(connection.stream.socket());

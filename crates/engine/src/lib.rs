@@ -93,6 +93,8 @@ pub struct Engine {
     /// What is observed of single keys and clients.
     pub observer: Observer,
     started: Time,
+    /// The same moment in nanoseconds since 1970, as the caller has first shown it.
+    pub started_wall_ns: Option<u64>,
 }
 
 impl Engine {
@@ -113,6 +115,7 @@ impl Engine {
             measures: Measures::default(),
             observer,
             started: now,
+            started_wall_ns: None,
         }
     }
 

@@ -32,8 +32,7 @@ pub struct EngineState {
     /// When the daemon began to count.
     #[serde(rename = "started_ns")]
     pub started: Time,
-    /// The same moment in nanoseconds since 1970, as it was first shown: the caller's, which the
-    /// engine neither reads nor writes.
+    /// [`Engine::started_wall_ns`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_wall_ns: Option<u64>,
     /// The whole-number statistics. [`Engine::resume`] counts the gauges itself.
@@ -120,7 +119,7 @@ impl Engine {
     pub fn state(&self) -> EngineState {
         EngineState {
             started: self.started,
-            started_wall_ns: None,
+            started_wall_ns: self.started_wall_ns,
             counters: self.counters,
             times: self.times,
             measures: self.measures.clone(),
@@ -201,6 +200,7 @@ impl Engine {
         engine.measures = state.measures;
         engine.observer = Observer::resume(state.observer, seed, now);
         engine.observer.watch_all(engine.rules.are_active());
+        engine.started_wall_ns = state.started_wall_ns;
         engine.counters = Counters {
             hashtable_entries: engine.counters.hashtable_entries,
             processing_workers: engine.counters.processing_workers,

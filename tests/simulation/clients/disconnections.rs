@@ -50,7 +50,7 @@ pub(crate) fn check_unread_input(play: &Play) -> Result<(), Violation> {
 pub(crate) fn check_dead_hosts(play: &Play) -> Result<(), Violation> {
     let now_ns = kernel(|k| k.now_ns);
     let server = play.server.as_ref().expect("it runs");
-    for (_, connection) in server.clients.iter() {
+    for (_, connection) in server.parts.clients.iter() {
         let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
         let Some(vanished_ns) = kernel(|k| k.peers.get(&peer)?.vanished_ns) else { continue };
         let Some(conversation) = play.oracle.conversations.get(&peer) else { continue };

@@ -53,10 +53,10 @@ impl TurnStart {
     pub(crate) fn of(play: &Play) -> Self {
         let mut waiting = BTreeMap::new();
         let server = play.server.as_ref();
-        let clients = server.map_or(0, |server| server.clients.len());
-        let listeners = server.map_or(0, |server| server.listeners.all.len());
+        let clients = server.map_or(0, |server| server.parts.clients.len());
+        let listeners = server.map_or(0, |server| server.parts.listeners.all.len());
         if let Some(server) = &play.server {
-            for (_, connection) in server.clients.iter() {
+            for (_, connection) in server.parts.clients.iter() {
                 let kept = connection.lines.unhandled().len();
                 let is_open = connection.stage == ConnectionStage::Open;
                 let is_parked = connection.lines.is_line_held();
@@ -78,7 +78,7 @@ impl TurnStart {
                 });
             }
         }
-        let is_draining = server.map(|server| server.listeners.is_draining());
+        let is_draining = server.map(|server| server.parts.listeners.is_draining());
         let began = Time::from_ns(kernel(|k| k.now_ns));
         let reserved_descriptors = server.map_or(0, |_| reserved_descriptors());
         TurnStart { began, clients, listeners, reserved_descriptors, is_draining, waiting }
@@ -210,7 +210,7 @@ pub(crate) fn has_kept_input(play: &Play) -> bool {
 fn kept_by_peer(play: &Play) -> BTreeMap<u32, usize> {
     let server = play.server.as_ref().expect("it runs");
     // What waits for a report is handled after it.
-    let connections = server.clients.iter().filter(|(_, one)| !one.lines.is_line_held());
+    let connections = server.parts.clients.iter().filter(|(_, one)| !one.lines.is_line_held());
     let kept = connections.map(|(_, connection)| {
         let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
         (peer, connection.lines.unhandled().len())
@@ -221,6 +221,6 @@ fn kept_by_peer(play: &Play) -> BTreeMap<u32, usize> {
 /// Whether a client waits for a report.
 fn is_parked(play: &Play, peer: u32) -> bool {
     let server = play.server.as_ref().expect("it runs");
-    let mut parked = server.clients.iter().filter(|(_, one)| one.lines.is_line_held());
+    let mut parked = server.parts.clients.iter().filter(|(_, one)| one.lines.is_line_held());
     parked.any(|(_, one)| kernel(|k| k.peer_behind(one.stream.socket())) == peer)
 }

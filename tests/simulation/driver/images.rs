@@ -39,7 +39,7 @@ impl Play {
     /// Invariant: The next image gets no descriptor that the one before used only for itself.
     pub(super) fn exec(&mut self) -> Result<(), Violation> {
         let mut seen = self.follow_calls()?;
-        let clients = self.server.as_ref().expect("it ran").clients.len();
+        let clients = self.server.as_ref().expect("it ran").parts.clients.len();
         let freed = self.oracle.freed_counts();
         self.operators.note_clients(&seen, clients, &freed);
         let arguments = kernel(|k| k.arguments.clone());
@@ -84,7 +84,7 @@ impl Play {
 
     fn check_connections(&mut self) -> Result<(), Violation> {
         let server = self.server.as_ref().expect("it runs");
-        self.connections.check(&server.engine.counters)
+        self.connections.check(&server.parts.engine.counters)
     }
 
     /// The daemon ends by itself.

@@ -3,6 +3,7 @@
 use super::environment::change_environment;
 use crate::Server;
 use crate::clients::connection::{Connection, ConnectionStage};
+use crate::restart::parts::Parts;
 use crate::serving::event_loop::EVENTS_PER_TURN;
 use crate::simulation::clients::connections::{ConnectionEvents, Connections};
 use crate::simulation::clients::oracle::{ClientConversation, Oracle};
@@ -359,9 +360,9 @@ impl Play {
             return Ok(());
         };
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
-        let work_before = server.engine.key_work();
+        let work_before = server.parts.engine.key_work();
         let turned = catch_unwind(AssertUnwindSafe(|| server.turn(&mut events)));
-        let work = server.engine.key_work();
+        let work = server.parts.engine.key_work();
         self.key_work = KeyWork {
             visited: work.visited - work_before.visited,
             matched_bytes: work.matched_bytes - work_before.matched_bytes,
@@ -389,16 +390,16 @@ impl Play {
         self.oracle.check_freed(std::mem::take(&mut self.orders.freed))?;
         let figures = &mut self.oracle.moments.figures;
         figures.note_refused(self.orders.restarts_refused);
-        figures.note_draining(server.listeners.is_draining());
+        figures.note_draining(server.parts.listeners.is_draining());
         self.operators.check_failed(&seen, is_operator)?;
-        self.operators.note_clients(&seen, server.clients.len(), &freed);
+        self.operators.note_clients(&seen, server.parts.clients.len(), &freed);
         self.http_clients.check_new_clients(&seen, &server.options)?;
         invariants::check_turn(self, &before)?;
         match end {
             Some(end) => self.end(end),
             None => {
                 let server = self.server.as_ref().expect("it runs");
-                self.log.check_drain_interval(server.clients.len())?;
+                self.log.check_drain_interval(server.parts.clients.len())?;
                 self.orders.check_still_running(server)
             }
         }
@@ -409,7 +410,7 @@ impl Play {
         let server = self.server.as_mut().expect("it runs");
         let mut new_clients = Vec::new();
         let mut present = Vec::new();
-        for (client, connection) in server.clients.iter() {
+        for (client, connection) in server.parts.clients.iter() {
             present.push(client.serial);
             let Oracle { peers, moments, .. } = &mut self.oracle;
             peers.entry(client).or_insert_with(|| {
@@ -432,18 +433,18 @@ impl Play {
             self.http_clients.receive(peer, &bytes, moments);
         }
         moments.note_locks(model);
-        let asked = std::mem::take(&mut server.engine.asked);
+        let asked = std::mem::take(&mut server.parts.engine.asked);
         let options = server.options.clone();
         self.log.begin_turn(&self.oracle);
         self.oracle.replay_calls(
             &asked,
             self.http_clients.any_awaits_report() || self.operators.any_awaits_report(),
         )?;
-        for (client, connection) in server.clients.iter() {
+        for (client, connection) in server.parts.clients.iter() {
             self.oracle.check_all_handled(client, connection.lines.unhandled())?;
         }
         if self.logs {
-            let Server { listeners, clients, engine, .. } = server;
+            let Parts { listeners, clients, engine, .. } = &server.parts;
             let restarts = &engine.measures.restarts;
             let draining = listeners.is_draining().then(|| clients.len());
             let lost = engine.counters.lost_connections;
@@ -455,7 +456,8 @@ impl Play {
         self.connections.freed_new_clients = self.oracle.freed_new_clients();
         let freed = self.oracle.freed_peers();
         let is_finishing = |it: &Connection| it.stage == ConnectionStage::Finishing;
-        let finishing = server.clients.iter().filter(|(_, connection)| is_finishing(connection));
+        let finishing =
+            server.parts.clients.iter().filter(|(_, connection)| is_finishing(connection));
         let finishing: Vec<u32> = finishing
             .map(|(_, connection)| kernel(|k| k.peer_behind(connection.stream.socket())))
             .collect();

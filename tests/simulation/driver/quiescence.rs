@@ -9,7 +9,7 @@ use crate::simulation::kernel::kernel;
 impl Play {
     /// Accepting is paused, because descriptors were scarce.
     fn is_paused(&self) -> bool {
-        let listeners = self.server.iter().flat_map(|server| &server.listeners.all);
+        let listeners = self.server.iter().flat_map(|server| &server.parts.listeners.all);
         listeners.into_iter().any(|listener| listener.paused_until().is_some())
     }
 

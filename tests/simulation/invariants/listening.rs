@@ -4,6 +4,7 @@ use super::OTHER_DESCRIPTORS_MAX;
 use super::Violation;
 use crate::listening::addresses::{Purpose, Wanted, wanted};
 use crate::listening::listener::{Listener, ListenerStage};
+use crate::restart::parts::Parts;
 use crate::simulation::clients::shares::TurnStart;
 use crate::simulation::driver::play::Play;
 use crate::simulation::kernel::kernel;
@@ -69,7 +70,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let options = &server.options;
     let drains = play.orders.drains;
-    let listeners = &server.listeners;
+    let listeners = &server.parts.listeners;
     let inherits = kernel(|k| k.was_passed);
     let mut wanted = wanted(options).map_err(|e| e.to_string())?;
     for ip in options.listen.iter().flat_map(|list| list.split(',')) {
@@ -113,7 +114,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
 
 /// The TCP addresses of open listeners for clients.
 pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
-    let listeners = server.listeners.all.iter();
+    let listeners = server.parts.listeners.all.iter();
     let serves = |l: &&Listener| l.purpose() == Purpose::Clients && l.stage == ListenerStage::Open;
     listeners.filter(serves).filter_map(Listener::tcp_address).collect()
 }
@@ -195,7 +196,7 @@ pub(crate) fn check_exclusive_addresses() -> Result<(), Violation> {
 /// Invariant: The queue of each open socket has room for `--backlog`, including that of a service
 /// manager's socket, which keeps it for the next daemon. The queue of a closing socket has no room.
 pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
-    for listener in &server.listeners.all {
+    for listener in &server.parts.listeners.all {
         let file = kernel(|k| k.descriptor(number(&listener.socket)).expect("it is open").file);
         let backlog = kernel(|k| k.backlog(file));
         let is_open = listener.stage == ListenerStage::Open;
@@ -223,7 +224,7 @@ pub(crate) fn reserved_descriptors() -> usize {
 /// Invariant: New clients leave the reserved descriptors free, below the highest limit that this
 /// image has had: the daemon notices a lowered limit once descriptors are scarce.
 pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Violation> {
-    let Server { clients, listeners, .. } = play.server.as_ref().expect("it runs");
+    let Parts { clients, listeners, .. } = &play.server.as_ref().expect("it runs").parts;
     let (clients, listeners) = (clients.len(), listeners.all.len());
     let limit = kernel(|k| k.image_descriptors_max as usize);
     // An order may open listeners after new clients were accepted.
@@ -244,12 +245,12 @@ pub(crate) fn check_waiting_clients(play: &mut Play) -> Result<(), Violation> {
     let waiting = clients_waiting();
     let listeners = map_listening_sockets(|_| ()).len();
     let others = listeners + OTHER_DESCRIPTORS_MAX + reserved_descriptors();
-    let used = server.clients.len() + play.connections.held() + others;
+    let used = server.parts.clients.len() + play.connections.held() + others;
     let (limit, is_recent) = kernel(|k| {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)
     });
-    let is_paused = server.listeners.all.iter().any(|l| l.paused_until().is_some());
+    let is_paused = server.parts.listeners.all.iter().any(|l| l.paused_until().is_some());
     let nobody_waits = kernel(|k| k.connections_waiting()) == 0 && !is_paused;
     play.connections.check_sleep(waiting > 0 && !is_recent, nobody_waits)?;
     if waiting > 0 && used < limit && !is_recent {
@@ -286,7 +287,7 @@ pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {
         let closes = |l: &Listener| l.stage != ListenerStage::Open && l.is(&one);
-        if server.listeners.all.iter().any(closes) {
+        if server.parts.listeners.all.iter().any(closes) {
             continue;
         }
         let Wanted::Control { path, group } = one else { continue };

@@ -19,7 +19,7 @@ const PLACES_MIN: usize = 100;
 /// sent.
 pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
-    for (client, connection) in server.clients.iter() {
+    for (client, connection) in server.parts.clients.iter() {
         let (unsent, kept) = (connection.stream.unsent().len(), connection.stream.output_bytes());
         if kept > OUTPUT_BYTES_MAX + size_of::<Vec<u8>>() || unsent == 0 && kept > 0 {
             return Err(format!("{client:?} keeps {kept} bytes for {unsent} bytes to send"));
@@ -64,7 +64,7 @@ fn check_returned(play: &mut Play) -> Result<(), Violation> {
 }
 
 fn has_spare(server: &Server) -> bool {
-    let (clients, engine) = (&server.clients, &server.engine);
+    let (clients, engine) = (&server.parts.clients, &server.parts.engine);
     let is_spare = |places: usize, used: usize, last: Option<usize>| {
         let has_free_end = last.is_none_or(|last| last + 1 < places);
         places >= PLACES_MIN && used <= places / 4 && has_free_end

@@ -6,6 +6,7 @@ use crate::listening::addresses::{Purpose, Wanted};
 use crate::listening::listener::{Listener, ListenerStage};
 use crate::logging::logger;
 use crate::operator::control_socket::FreeTarget;
+use crate::restart::parts::Parts;
 use crate::simulation::invariants::Violation;
 use crate::simulation::invariants::listening::serves_clients;
 use crate::simulation::kernel::files::normalized;
@@ -289,7 +290,7 @@ impl Orders {
         server: &Server,
     ) -> Result<(), Violation> {
         let before = self.restarts_refused;
-        self.restarts_refused = server.engine.measures.restarts.refused;
+        self.restarts_refused = server.parts.engine.measures.restarts.refused;
         if should.contains(&self.restarts_refused.wrapping_sub(before)) {
             return Ok(());
         }
@@ -304,7 +305,7 @@ impl Orders {
     /// Invariant: DRAIN, UNDRAIN, SIGQUIT, SIGUSR2, RULE and LOG have had their effect. An UNDRAIN
     /// that fails leaves the drain as it was.
     fn check_effects(&mut self, server: &Server) -> Result<(), Violation> {
-        let listeners = &server.listeners;
+        let listeners = &server.parts.listeners;
         let is_draining = listeners.is_draining();
         if std::mem::take(&mut self.may_drain) {
             self.drains = is_draining;
@@ -317,7 +318,7 @@ impl Orders {
         if is_draining != self.drains {
             return Err(format!("it drains: {is_draining}, but should: {}", self.drains));
         }
-        let rules = server.engine.rules().in_force().iter();
+        let rules = server.parts.engine.rules().in_force().iter();
         let rules: Vec<String> = rules.map(|rule| rule.rule.to_string()).collect();
         if rules != self.rules.in_force() {
             return Err(format!("the rules are {rules:?}, not {:?}", self.rules.in_force()));
@@ -376,7 +377,7 @@ impl Orders {
         if self.stops {
             return Err("it was ordered to stop, but still runs".to_owned());
         }
-        let Server { listeners, clients, operator, .. } = server;
+        let Parts { listeners, clients, operator, .. } = &server.parts;
         let is_closing = listeners.all.iter().any(|listener| listener.stage != ListenerStage::Open)
             || operator.control.has_unsent();
         let left = clients.len() + clients.newcomers();
@@ -485,7 +486,7 @@ impl ExpectedTrial {
     /// one after 15 seconds; if newcomers are held, once they are decided. Clients and operators that wait for reports get them from the next
     /// image.
     fn check_pending(&self, server: &Server) -> Result<(), Violation> {
-        if server.clients.newcomers() > 0 {
+        if server.parts.clients.newcomers() > 0 {
             return Ok(());
         }
         if self.is_reported {
