@@ -622,7 +622,7 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__keys)
-            opts="-s -h --all --json --server --help"
+            opts="-s -h --json --server --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

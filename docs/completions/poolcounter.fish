@@ -63,8 +63,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l s
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l all -d 'List all keys, or all that match, in no order, while they arrive'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'Print an object of JSON for each server; with --all, several'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -l json -d 'Print an object of JSON for each server'

@@ -3,7 +3,7 @@
 //! parsed as a simple implementation of docs/reference/protocol.md does.
 
 use protocol::lines::{LINE_BYTES_MAX, Line, Lines};
-use protocol::{Acquire, Command, List, Mode, Query, ROWS, ScanQuery, Span, Subject, key_text};
+use protocol::{Acquire, Command, List, MatchingKeys, Mode, Query, ROWS, Span, Subject, key_text};
 
 /// # Panics
 /// When lines or commands are wrong.
@@ -151,10 +151,6 @@ fn plain_query(rest: &[u8]) -> Query {
         ["key", _] => plain_key(&rest[key..]).map(List::Key),
         _ => None,
     };
-    let place = |word: &str| match word.trim_start_matches('0') {
-        "" if !word.is_empty() => Some(0),
-        _ => rows(word),
-    };
     // The last word, as it is.
     let pattern = || rest.rsplit(|&byte| byte == b' ').next().unwrap_or_default().to_vec();
     let known = match &words[..] {
@@ -162,11 +158,8 @@ fn plain_query(rest: &[u8]) -> Query {
         ["uptime"] => Some(Query::Uptime),
         ["json"] => Some(Query::Json),
         ["json", "history"] => Some(Query::History),
-        ["json", "scan", from] => {
-            place(from).map(|place| Query::Scan(ScanQuery { place, pattern: b"*".to_vec() }))
-        }
-        ["json", "scan", from, one] if !one.is_empty() => {
-            place(from).map(|place| Query::Scan(ScanQuery { place, pattern: pattern() }))
+        ["json", "keys", n, one] if !one.is_empty() => {
+            rows(n).map(|rows| Query::MatchingKeys(MatchingKeys { rows, pattern: pattern() }))
         }
         ["json", words @ ..] => list(words, 9).map(Query::JsonList),
         words => list(words, 4).map(Query::List),

@@ -1,7 +1,7 @@
 //! Makes the reports of `STATS` and HTTP, which take time: requests in queues, a few steps each
 //! turn, given up at a restart. Neither many keys nor many requests hold up the loop. Requests
-//! that come during a scan wait for the next one, which serves all of them. Operators and HTTP
-//! have a queue of their own, which comes first.
+//! that come during a scan wait for the next one, which serves all of them, but only those that
+//! have the same pattern. Operators and HTTP have a queue of their own, which comes first.
 
 use crate::clients::connections::Clients;
 use crate::options::Options;
@@ -137,11 +137,26 @@ impl ReportQueue {
     /// Begins a scan if a request waits for one, and does its work of a turn.
     fn scan(&mut self, engine: &Engine, clients: &Clients, now: Time) {
         if self.under_way.is_none() && !self.waiting.is_empty() {
-            self.under_way = Some(RunningScan::new(std::mem::take(&mut self.waiting), now));
+            // Each of many that have left might want a scan of its own.
+            self.waiting.retain(|(requester, _)| is_there(*requester, clients));
+            self.under_way = self.next_scan(now);
         }
         if let Some(under_way) = &mut self.under_way {
             under_way.walk(engine, clients);
         }
+    }
+
+    /// A scan for those that wait; of those with patterns, for the first one's: a turn compares
+    /// each key with one.
+    fn next_scan(&mut self, now: Time) -> Option<RunningScan> {
+        let mut patterns = self.waiting.iter().filter_map(|(_, request)| request.pattern());
+        let pattern = patterns.next().map(<[u8]>::to_vec);
+        let (requests, later): (VecDeque<_>, _) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|(_, request)| {
+                request.pattern().is_none_or(|other| Some(other) == pattern.as_deref())
+            });
+        self.waiting = later;
+        (!requests.is_empty()).then(|| RunningScan::new(requests, pattern.as_deref(), now))
     }
 
     fn end_scan(&mut self) {
@@ -184,8 +199,7 @@ fn shows_process(request: &ReportRequest) -> bool {
 /// Sorting the rows of an hour takes milliseconds (docs/development/evidence.md).
 fn cost(request: &ReportRequest, bytes: usize) -> usize {
     let before_the_first_byte = match request {
-        // `SCAN` looks at as many places as a step of a scan.
-        ReportRequest::Query(Query::Json | Query::Scan(_)) => COST_PER_TURN,
+        ReportRequest::Query(Query::Json) => COST_PER_TURN,
         ReportRequest::Query(
             Query::List(List::Top(span, _)) | Query::JsonList(List::Top(span, _)),
         ) => match span {
@@ -201,10 +215,16 @@ fn cost(request: &ReportRequest, bytes: usize) -> usize {
 }
 
 impl RunningScan {
-    fn new(requests: VecDeque<(Requester, ReportRequest)>, now: Time) -> Self {
+    fn new(
+        requests: VecDeque<(Requester, ReportRequest)>,
+        pattern: Option<&[u8]>,
+        now: Time,
+    ) -> Self {
         let wants = requests.iter().map(|(_, request)| request.wants());
         let wants = wants.fold(ScanParts::default(), ScanParts::and);
-        RunningScan { scan: Scan::new(now), left: wants, next_slot: 0, requests }
+        let begin = |pattern| Scan::with_pattern(now, pattern);
+        let scan = pattern.map_or_else(|| Scan::new(now), begin);
+        RunningScan { scan, left: wants, next_slot: 0, requests }
     }
 
     fn is_done(&self) -> bool {
@@ -255,9 +275,9 @@ impl Maker<'_> {
         requests: &mut VecDeque<(Requester, ReportRequest)>,
     ) -> Option<(Requester, ReportRequest)> {
         loop {
-            match requests.pop_front()? {
-                (Requester::Client(client), _) if !self.clients.awaits_report(client) => {}
-                next => return Some(next),
+            let next = requests.pop_front()?;
+            if is_there(next.0, self.clients) {
+                return Some(next);
             }
         }
     }
@@ -286,7 +306,7 @@ impl Maker<'_> {
         match query {
             Query::Json => written(&json::report(view, scan)),
             Query::History => written(&self.history.report(view)),
-            Query::Scan(query) => written(&json_lists::scan(query, view, PLACES_PER_TURN)),
+            Query::MatchingKeys(query) => written(&json_lists::matching_keys(query, view, scan)),
             Query::List(list) => reports::report(list, view, scan),
             Query::JsonList(list) => written(&json_lists::list(list, view, scan)),
             // Answered at once, without a report.
@@ -304,6 +324,14 @@ impl Maker<'_> {
             peers: self.clients,
             is_private: self.is_private && !matches!(requester, Requester::Operator(_)),
         }
+    }
+}
+
+/// False for a client that has left. Others that have left are dropped at once.
+fn is_there(requester: Requester, clients: &Clients) -> bool {
+    match requester {
+        Requester::Client(client) => clients.awaits_report(client),
+        Requester::Operator(_) | Requester::Http(_) => true,
     }
 }
 
@@ -331,6 +359,14 @@ pub(crate) enum ReportRequest {
 }
 
 impl ReportRequest {
+    /// With what keys are compared.
+    fn pattern(&self) -> Option<&[u8]> {
+        match self {
+            ReportRequest::Query(Query::MatchingKeys(query)) => Some(&query.pattern),
+            _ => None,
+        }
+    }
+
     /// What has to be scanned first.
     pub(crate) fn wants(&self) -> ScanParts {
         match self {

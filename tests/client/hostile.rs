@@ -180,12 +180,6 @@ fn server_text_does_not_control_the_terminal() {
     let junk = ask(&answering("\x1b[2J | waiting=0\n\n"), &["check"]);
     assert_eq!(junk.code, Some(2), "{}", junk.stdout);
     is_harmless(&junk);
-    let endless = answering("{\"next\":0,\"keys_total\":0,\"keys\":[]}\n\n");
-    for words in [&["keys", "--all"][..], &["keys", "a*"]] {
-        let output = ask(&endless, words);
-        assert_eq!(output.code, Some(76), "{}", output.stderr);
-        assert!(output.stderr.contains("place 0 behind place 0"), "{}", output.stderr);
-    }
     let wide = serde_json::json!({
         "uptime_s": 1, "counters": {}, "keys_total": 1, "keys": [{ "key": "x".repeat(1 << 20) }],
     });

@@ -84,7 +84,6 @@ fn an_empty_list_has_the_names_of_its_columns() {
         assert!(output.stdout.starts_with(text), "{}", output.stdout);
         assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     }
-    assert_eq!(ask(&address, &["keys", "--all"]).stdout.lines().count(), 1);
     let newer =
         scripted(|_| "{\"keys_total\":0,\"keys\":[],\"more\":{\"key\":[7]}}\n\n".to_owned());
     assert!(ask(&newer, &["keys"]).stdout.starts_with("keys: 0 of 0\nholders "));
@@ -138,7 +137,7 @@ fn keys_are_shown_in_utf8_and_taken_in_both_forms() {
     ] {
         assert_eq!(client.ask(&format!("ACQ4ME {key} 1 1 0")), "LOCKED");
         for (locale, shown) in [("C.UTF-8", in_utf8), ("C", in_ascii)] {
-            let listed = in_locale(&address, locale, &["keys", "--all"]);
+            let listed = in_locale(&address, locale, &["keys", "*"]);
             assert_eq!(listed.lines().last().expect("a row").split(' ').next_back(), Some(shown));
             // The longest pattern has 256 characters.
             let pattern = if shown.len() > 256 { "page:*:end" } else { shown };
@@ -149,9 +148,8 @@ fn keys_are_shown_in_utf8_and_taken_in_both_forms() {
                 assert!(key.starts_with(&format!("key: {shown}\nholders: 1\n")), "{key}");
             }
         }
-        let json = json(&ask(&address, &["keys", "--all", "--json"]));
+        let json = json(&ask(&address, &["keys", "*", "--json"]));
         assert_eq!(json["keys"][0]["key"], in_utf8);
-        assert_eq!(json["next"], Value::Null);
         client.exchange("RELEASE", "RELEASED");
     }
     let mut input = b"ACQ4ME \xff\xfe 1 1 0\n".to_vec();
@@ -169,7 +167,7 @@ fn in_locale(server: &str, locale: &str, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn all_keys_are_listed_and_those_that_match_are_sorted() {
+fn keys_that_match_are_counted_and_those_held_for_longest_listed() {
     let server = Server::start();
     let address = server.address().to_string();
     let mut clients: Vec<Client> = (0..125).map(|_| server.connect()).collect();
@@ -178,42 +176,52 @@ fn all_keys_are_listed_and_those_that_match_are_sorted() {
             assert_eq!(client.ask(&format!("ACQ4ME page{key}:{n} 9 9 0")), "LOCKED");
         }
     }
-    let all = ask(&address, &["keys", "--all"]).stdout;
-    let mut keys: Vec<&str> =
-        all.lines().skip(1).filter_map(|row| row.split(' ').next_back()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    assert_eq!((all.lines().count(), keys.len()), (501, 500));
-    assert_eq!(ask(&address, &["keys", "--all", "page3:*"]).stdout.lines().count(), 126);
     let mut waiter = server.connect();
     waiter.send("ACQ4ME page2:77 1 9 60");
     waiter.settle();
-    let some = ask(&address, &["keys", "3", "page2:*"]).stdout;
-    assert!(some.starts_with("keys: 3 of 125\nholders "), "{some}");
-    assert!(some.lines().nth(2).is_some_and(|row| row.ends_with(" page2:77")), "{some}");
-    assert!(some.lines().nth(3).is_some_and(|row| row.ends_with(" page2:0")), "the oldest: {some}");
+    let all = ask(&address, &["keys", "200", "page3:*"]);
+    assert!(all.stdout.starts_with("keys: 125 of 125\nseen: "), "{}", all.stdout);
+    assert_eq!((all.stdout.lines().count(), all.stderr.as_str()), (3 + 125, ""));
+    let some = ask(&address, &["keys", "3", "page2:*"]);
+    assert!(some.stdout.starts_with("keys: 3 of 125\nseen: "), "{}", some.stdout);
+    for (row, key) in some.stdout.lines().skip(3).zip(["page2:0", "page2:1", "page2:2"]) {
+        assert!(row.ends_with(&format!(" {key}")), "{key}: {row}");
+    }
+    let note = format!("poolcounter: {address}: 122 of 125 keys that match are left out\n");
+    assert_eq!((some.code, some.stderr), (Some(0), note));
     let json = json(&ask(&address, &["keys", "--json", "*:12*", "7"]));
     assert_eq!((&json["keys_total"], &json["matching"]), (&500.into(), &(4 * 6).into()));
-    assert_eq!(json["keys"].as_array().expect("rows").len(), 7);
+    assert_eq!((json["keys"].as_array().map(Vec::len), &json["left_out"]), (Some(7), &17.into()));
     let two = format!("{address},{}", Server::start().address());
-    let both = ask(&two, &["keys", "--all", "page1:*"]);
+    let both = ask(&two, &["keys", "page1:*"]);
     assert_eq!(both.code, Some(75), "the second has ended");
-    assert!(
-        both.stdout.lines().nth(1).is_some_and(|row| row.starts_with(&address)),
-        "{}",
-        both.stdout
-    );
-    for wrong in
-        [&["keys", "--all", "9"][..], &["keys", "0"], &["keys", "a", "b"], &["keys", "9", "8", "7"]]
-    {
+    let row = both.stdout.lines().find(|row| row.ends_with(" page1:0")).unwrap_or_default();
+    assert!(row.starts_with(&address), "{}", both.stdout);
+    for wrong in [&["keys", "0"][..], &["keys", "a", "b"], &["keys", "9", "8", "7"]] {
         assert_eq!(ask(&address, wrong).code, Some(64), "{wrong:?}");
     }
     // A server that knows no lists.
     let old = scripted(|_| "ERROR WRONG_STAT".to_owned());
-    for words in [&["keys"][..], &["keys", "a*"], &["keys", "--all"], &["key", "k"], &["slow"]] {
+    for words in [&["keys"][..], &["keys", "a*"], &["key", "k"], &["slow"]] {
         let output = ask(&old, words);
         assert_eq!(output.code, Some(76), "{words:?}");
         assert!(output.stderr.contains("it knows STATS FULL only"), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_part_of_a_key_is_no_pattern() {
+    let (server, other) = (Server::start(), Server::start());
+    let both = format!("{},{}", server.address(), other.address());
+    let mut holder = server.connect();
+    holder.exchange("ACQ4ME job:nightly 1 1 1", "LOCKED");
+    let hint = "poolcounter: 0 of 1 key matches; a pattern is a whole key: '*nightly*'\n";
+    for json in [&[][..], &["--json"]] {
+        let output = ask(&both, &[&["keys", "nightly"], json].concat());
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), hint));
+        for found in ["*nightly*", "job:nightly", "day*"] {
+            assert_eq!(ask(&both, &[&["keys", found], json].concat()).stderr, "", "{found}");
+        }
     }
 }
 
@@ -260,7 +268,6 @@ fn valid_json_that_is_no_answer_is_refused() {
             &["keys"][..],
             &["keys", "--json"],
             &["keys", "k*"],
-            &["keys", "--all"],
             &["key", "k"],
             &["clients"],
             &["slow"],

@@ -247,6 +247,22 @@ fn a_report_shows_the_keys_of_one_moment() {
     check("-l 10.0.0.1 --control /run/control.sock", steps);
 }
 
+/// A walk over all keys compares them with one pattern.
+///
+/// Fails if `ReportQueue::next_scan` serves requests that have another one.
+#[test]
+fn requests_with_different_patterns_get_different_answers() {
+    let mut steps: Vec<Step> = (0..6).map(connect).collect();
+    steps.extend([acquire(0, 1, 9), acquire(1, 2, 9), Step::ArriveAll, TURN]);
+    let questions = ["JSON KEYS 9 *1", "JSON KEYS 9 *2", "JSON KEYS 1 *", "JSON KEYS 9 *1"];
+    for (place, question) in (2..).zip(questions) {
+        steps.push(Step::Say { place, what: Say::Stats(question), cut: 0 });
+    }
+    steps.push(Step::ArriveAll);
+    steps.extend([TURN; 8]);
+    check("-l 10.0.0.1 --control /run/control.sock", steps);
+}
+
 /// The rest of the request came too late. An answer to HEAD has no body.
 ///
 /// Fails if `Exchange::answer` does not set `is_head_only` from the received part of the head.

@@ -184,7 +184,8 @@ fn check_accept_pause() -> Result<(), Violation> {
 
 /// Invariant: Whatever clients ask for, an HTTP client or an operator waits for its report at most
 /// as long as a report for each possible HTTP client and operator takes, and two scans of as many
-/// places as there ever were.
+/// places as there ever were; one more for each pattern that others have asked for before, but all
+/// operators have the same one here.
 ///
 /// Returns how many turns that takes.
 fn report_turns_max(play: &mut Play) -> usize {

@@ -182,11 +182,6 @@ pub(crate) fn lists(question: &str) -> String {
         }
         "STATS JSON" => everything(),
         _ if question.starts_with("STATS JSON KEYS ") => listed_keys(),
-        _ if question.starts_with("STATS JSON SCAN ") => {
-            serde_json::json!({
-                "place": 0, "next": null, "keys_total": 3, "keys": listed_keys()["keys"],
-            })
-        }
         _ if question.starts_with("STATS JSON CLIENTS ") => serde_json::json!({
             "addresses": 1, "connections": 9, "turns": 1, "took_s": 0.0,
             "clients": [{ "address": "10.0.0.9", "connections": 9, "holds": 3, "waits": 7 }],

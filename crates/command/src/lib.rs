@@ -3,12 +3,12 @@
 //! may know connections and the protocol, terminals and signals; of the daemon it knows what comes
 //! over sockets.
 
-mod all_keys;
 mod check;
 mod control;
 mod duration;
 mod environment;
 mod every_server;
+mod keys;
 mod lists;
 mod lock_client;
 mod output;
@@ -82,7 +82,7 @@ enum Action {
     },
     /// List the keys that exist now, those with the most waiters first, then those that are
     /// held for longest.
-    Keys(all_keys::KeysOptions),
+    Keys(keys::KeysOptions),
     /// Show the holders and waiters of a key.
     Key {
         /// The key; \xNN stands for a byte.
@@ -269,7 +269,7 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
             }
         },
         Action::Stats { json } => stats::stats(&servers, json),
-        Action::Keys(options) => all_keys::print_keys(&servers, &options),
+        Action::Keys(options) => keys::print_keys(&servers, &options),
         Action::Clients(rows) => list(lists::ListKind::Clients, rows),
         Action::Slow(rows) => list(lists::ListKind::Slow, rows),
         Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),

@@ -11,15 +11,17 @@ use std::fmt::{self, Display, Formatter};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListKind {
     Keys,
+    /// Those that match a pattern.
+    MatchingKeys,
     Clients,
     Slow,
 }
 
 impl ListKind {
-    /// What to ask, after `STATS `.
+    /// What to ask, after `STATS `; a pattern follows.
     pub(super) fn question(self, rows: u32) -> String {
         match self {
-            ListKind::Keys => format!("JSON KEYS {rows}"),
+            ListKind::Keys | ListKind::MatchingKeys => format!("JSON KEYS {rows}"),
             ListKind::Clients => format!("JSON CLIENTS {rows}"),
             ListKind::Slow => format!("JSON SLOW {rows}"),
         }
@@ -30,6 +32,7 @@ impl ListKind {
         match self {
             // Most waiters first, then held for longest.
             ListKind::Keys => &[&["for_me", "for_anyone"], &["oldest_hold"]],
+            ListKind::MatchingKeys => &[&["oldest_hold"], &["for_me", "for_anyone"]],
             ListKind::Clients => &[&["connections"]],
             ListKind::Slow => &[&["when"]],
         }
@@ -38,7 +41,7 @@ impl ListKind {
     /// The member that has the rows.
     pub(super) fn member(self) -> &'static str {
         match self {
-            ListKind::Keys => "keys",
+            ListKind::Keys | ListKind::MatchingKeys => "keys",
             ListKind::Clients => "clients",
             ListKind::Slow => "slow",
         }
@@ -48,19 +51,18 @@ impl ListKind {
     pub(super) fn total(self, answer: &Value) -> u64 {
         let member = match self {
             ListKind::Keys => "keys_total",
+            ListKind::MatchingKeys => "matching",
             ListKind::Clients => "addresses",
             ListKind::Slow => "slow_total",
         };
-        // Of those that match a pattern, if there is one.
-        let total = answer["matching"].as_u64().or_else(|| answer[member].as_u64());
-        total.unwrap_or(0)
+        answer[member].as_u64().unwrap_or(0)
     }
 
     /// The list in an answer.
     pub(super) fn read(self, answer: &Value) -> List {
         let rows = rows_of(&answer[self.member()]);
         let (name, table) = match self {
-            ListKind::Keys => ("keys", keys(rows)),
+            ListKind::Keys | ListKind::MatchingKeys => ("keys", keys(rows)),
             ListKind::Clients => ("addresses", clients(rows)),
             ListKind::Slow => ("slow", slow(rows)),
         };
@@ -73,7 +75,7 @@ impl ListKind {
             ListKind::Slow => {
                 list.values.push(("over", ListValue::Text(Cell::time(&answer["over_s"]).text)));
             }
-            ListKind::Keys => {}
+            ListKind::Keys | ListKind::MatchingKeys => {}
         }
         list.values.extend(seen(answer).map(|text| ("seen", ListValue::Text(text))));
         list
@@ -195,12 +197,9 @@ fn row_of_key(cells: Vec<Cell>, row: &Value, name: &str) -> Row {
 /// A key that only operators may see.
 const HIDDEN: &str = "hidden";
 
-/// The columns of [`keys`].
-pub(super) const KEY_COLUMNS: [&str; 7] =
-    ["holders", "for_me", "for_anyone", "oldest_hold", "oldest_wait", "rule", "key"];
-
-pub(super) fn keys(rows: &[Value]) -> Table {
-    Table::new(&KEY_COLUMNS, rows.iter().map(key_row))
+fn keys(rows: &[Value]) -> Table {
+    let columns = ["holders", "for_me", "for_anyone", "oldest_hold", "oldest_wait", "rule", "key"];
+    Table::new(&columns, rows.iter().map(key_row))
 }
 
 fn key_row(row: &Value) -> Row {

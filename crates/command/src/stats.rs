@@ -1,8 +1,8 @@
 //! `stats`, `keys`, `key`, `clients`, `slow`: asks; prints tables, with the lists of several
 //! servers as one, or the servers' JSON; the exit status of a failure.
 
-use super::all_keys::keys_that_begin;
 use super::every_server::{ask_each, distinct};
+use super::keys::{Alike, keys_that_begin};
 use super::lists::{List, ListKind, locks_of_key, values_of_key};
 use super::output::{one_line, print, print_error, print_json};
 use super::shown_key::make_readable;
@@ -64,12 +64,17 @@ pub(super) fn print_lists(
     if is_said { code } else { ExitCode::FAILURE }
 }
 
-/// A note if a server records nothing, or lists fewer rows than requested and has more.
+/// A note if a server records nothing, lists fewer rows than requested and has more, or has left
+/// out some of the keys that match.
 fn note_on(kind: ListKind, answer: &Value, rows: u32) -> Option<String> {
     if kind == ListKind::Slow && answer["over_s"].is_null() {
         return Some("records nothing: it runs without --slow".to_owned());
     }
     let (n, all) = kind.read(answer).listed();
+    if kind == ListKind::MatchingKeys {
+        let left_out = answer["left_out"].as_u64().filter(|&left_out| left_out > 0)?;
+        return Some(format!("{left_out} of {all} keys that match are left out"));
+    }
     let is_cut = n < all.min(rows.into());
     is_cut.then(|| format!("{n} of {all}: no list of this server has more"))
 }
@@ -90,9 +95,8 @@ pub(super) fn ask_json(
 
 /// What an answer must have: a number of this name, and a list of objects of this one. Without
 /// them it would look like that of an idle server.
-const MEMBERS: [(&str, &str, &str); 5] = [
+const MEMBERS: [(&str, &str, &str); 4] = [
     ("JSON KEYS ", "keys_total", "keys"),
-    ("JSON SCAN ", "keys_total", "keys"),
     ("JSON CLIENTS ", "addresses", "clients"),
     ("JSON SLOW ", "slow_total", "slow"),
     ("JSON KEY ", "holders", "locks"),
@@ -126,22 +130,24 @@ pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> Exi
         print_error("a key is not empty and has no line end");
         return ExitCode::from(status::USAGE);
     }
-    let typed = String::from_utf8_lossy(key);
-    print_each(servers, |server| {
-        let mut connection = StatsConnection::connect(server)?;
-        let mut question = key_question(&key_from_user(key));
-        if let Some(beginning) = typed.strip_suffix(CUT) {
-            let found = keys_that_begin(&mut connection, beginning)?;
-            match &found[..] {
-                [whole] => question = key_question(&key_from_user(whole.as_bytes())),
-                [] => {}
-                several => return Ok((several_keys(several, as_json), None)),
+    print_each(servers, |server| Ok((ask_for_key(server, key, as_json)?, None)))
+}
+
+fn ask_for_key(server: &ServerName, key: &[u8], as_json: bool) -> Result<Report, NoAnswer> {
+    let mut connection = StatsConnection::connect(server)?;
+    let mut question = key_question(&key_from_user(key));
+    if let Some(beginning) = String::from_utf8_lossy(key).strip_suffix(CUT) {
+        let found = keys_that_begin(&mut connection, beginning)?;
+        match &found.keys[..] {
+            [] => {}
+            [whole] if found.left_out == 0 => {
+                question = key_question(&key_from_user(whole.as_bytes()));
             }
+            _ => return Ok(several_keys(&found, as_json)),
         }
-        let answer = ask_json(&mut connection, &question)?;
-        let report = if as_json { Report::Json(answer) } else { Report::Text(key_lines(&answer)) };
-        Ok((report, None))
-    })
+    }
+    let answer = ask_json(&mut connection, &question)?;
+    Ok(if as_json { Report::Json(answer) } else { Report::Text(key_lines(&answer)) })
 }
 
 /// What to ask about a key: as it is if it can be, which is shorter, or as text. A carriage return
@@ -158,11 +164,17 @@ pub(super) fn key_question(key: &[u8]) -> String {
 pub(super) const CUT: &str = "\\...";
 
 /// A list has cut the key, and several begin like it.
-fn several_keys(keys: &[String], as_json: bool) -> Report {
+fn several_keys(found: &Alike, as_json: bool) -> Report {
+    let Alike { keys, left_out } = found;
     if as_json {
-        return Report::Json(json!({ "keys_that_begin": keys }));
+        return Report::Json(json!({ "keys_that_begin": keys, "left_out": left_out }));
     }
-    Report::Text(format!("keys that begin so: {}\n{}", keys.len(), keys.join("\n")))
+    let all = keys.len() as u64 + left_out;
+    let mut text = format!("keys that begin so: {all}\n{}", keys.join("\n"));
+    if *left_out > 0 {
+        text += &format!("\nand {left_out} more");
+    }
+    Report::Text(text)
 }
 
 /// What there is to say about a key.
@@ -253,7 +265,7 @@ fn print_each(
 }
 
 /// Prints an answer in JSON, with the server's name and readable keys. False if that fails.
-pub(super) fn print_of_server(server: &ServerName, mut answer: Value) -> bool {
+fn print_of_server(server: &ServerName, mut answer: Value) -> bool {
     make_readable(&mut answer);
     if let Value::Object(object) = &mut answer {
         object.insert("server".to_owned(), server.as_str().into());

@@ -22,7 +22,7 @@ mod reply;
 mod rules_text;
 
 pub use key_text::{key_from_text, key_on_the_wire, key_text, key_text_cut};
-pub use query::{List, Query, ROWS, ScanQuery, Span, Subject};
+pub use query::{List, MatchingKeys, Query, ROWS, Span, Subject};
 pub use reply::Reply;
 pub use rules_text::rules_text;
 

@@ -19,8 +19,8 @@ pub enum Query {
     Json,
     /// `JSON HISTORY`: the last hour, for machines.
     History,
-    /// `JSON SCAN <place> [pattern]`: the keys in the next places, for machines.
-    Scan(ScanQuery),
+    /// `JSON KEYS <n> <pattern>`: the `n` keys that match and are held for longest, for machines.
+    MatchingKeys(MatchingKeys),
     /// A list, for people.
     List(List),
     /// `JSON` and a list: the same for machines.
@@ -45,13 +45,12 @@ pub enum List {
     Slow(u32),
 }
 
-/// Which keys a scan lists: one question after the other, each from where the answer to the
-/// one before ended.
+/// Which keys are listed that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScanQuery {
-    /// The first place to look at.
-    pub place: u32,
-    /// A pattern as rules have it, not checked; `*` if there is none.
+pub struct MatchingKeys {
+    /// How many.
+    pub rows: u32,
+    /// As rules have it, not checked.
     pub pattern: Vec<u8>,
 }
 
@@ -145,17 +144,17 @@ fn parse_json(words: &[u8]) -> Option<Query> {
     let (word, rest) = first_word(words);
     match rest {
         None if is(word, "HISTORY") => Some(Query::History),
-        Some(rest) if is(word, "SCAN") => parse_scan(rest).map(Query::Scan),
+        Some(rest) if is(word, "KEYS") && rest.contains(&b' ') => {
+            parse_matching(rest).map(Query::MatchingKeys)
+        }
         _ => List::parse(words).map(Query::JsonList),
     }
 }
 
-fn parse_scan(words: &[u8]) -> Option<ScanQuery> {
-    let (place, pattern) = first_word(words);
-    let pattern = pattern.unwrap_or(b"*");
-    let is_word = !pattern.is_empty() && !pattern.contains(&b' ');
-    let place = parse_number(place).filter(|_| is_word)?;
-    Some(ScanQuery { place, pattern: pattern.to_vec() })
+fn parse_matching(words: &[u8]) -> Option<MatchingKeys> {
+    let (rows, pattern) = first_word(words);
+    let pattern = pattern.filter(|pattern| !pattern.is_empty() && !pattern.contains(&b' '))?;
+    Some(MatchingKeys { rows: parse_rows(Some(rows))?, pattern: pattern.to_vec() })
 }
 
 fn parse_key(text: &[u8]) -> Option<Vec<u8>> {
@@ -168,13 +167,9 @@ fn parse_rows(word: Option<&[u8]>) -> Option<u32> {
     let Some(word) = word else {
         return Some(ROWS);
     };
-    parse_number(word).filter(|&rows| rows > 0)
-}
-
-/// If it is too large, the largest.
-fn parse_number(word: &[u8]) -> Option<u32> {
     let is_number = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
-    is_number.then(|| saturating_u32(next_number(&mut word.iter())))
+    let rows = is_number.then(|| saturating_u32(next_number(&mut word.iter())));
+    rows.filter(|&rows| rows > 0)
 }
 
 /// Each word may be left out.
@@ -201,8 +196,9 @@ mod tests {
     #[test]
     fn words_are_read_in_any_case() {
         let counter = |name: &str| Query::Counter(name.to_owned());
-        let scan =
-            |place, pattern: &[u8]| Query::Scan(ScanQuery { place, pattern: pattern.to_vec() });
+        let matching = |rows, pattern: &[u8]| {
+            Query::MatchingKeys(MatchingKeys { rows, pattern: pattern.to_vec() })
+        };
         for (words, query) in [
             (&b"FULL"[..], Query::Full),
             (b"fulL", Query::Full),
@@ -226,8 +222,8 @@ mod tests {
             (b"json clients", Query::JsonList(List::Clients(ROWS))),
             (b"json slow 3", Query::JsonList(List::Slow(3))),
             (b"json top hour", Query::JsonList(List::Top(Span::Hour, Subject::Keys))),
-            (b"json scan 0", scan(0, b"*")),
-            (b"JSON SCAN 99999999999 Aa*\xff", scan(u32::MAX, b"Aa*\xff")),
+            (b"json keys 7 *", matching(7, b"*")),
+            (b"JSON KEYS 99999999999 Aa*\xff", matching(u32::MAX, b"Aa*\xff")),
             (b"Full_Queues", counter("full_queues")),
             (b"", counter("")),
             (b" full ", counter(" full ")),
@@ -250,13 +246,11 @@ mod tests {
             "JSON KEYS 0",
             "JSON KEY a b",
             "JSON TOP day",
-            "JSON SCAN",
-            "JSON SCAN ",
-            "JSON SCAN x",
-            "JSON SCAN -1",
-            "JSON SCAN 1 ",
-            "JSON SCAN 1 a b",
-            "SCAN 0",
+            "JSON KEYS a*",
+            "JSON KEYS 0 a*",
+            "JSON KEYS x a*",
+            "JSON KEYS 1 ",
+            "JSON KEYS 1 a b",
             "KEYS ",
             "KEYS 0",
             "KEYS -1",

@@ -1,35 +1,29 @@
-//! The lists in JSON, for programs: of `STATS JSON KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW` and
-//! `SCAN`, and of orders. Their rows are those of `STATS JSON`; the first member of each list tells
+//! The lists in JSON, for programs: of `STATS JSON KEYS`, `KEY`, `CLIENTS`, `TOP` and `SLOW`,
+//! and of orders. Their rows are those of `STATS JSON`; the first member of each list tells
 //! it from the others. `docs/reference/lists.schema.json` derives from these types, comments included.
 
 use super::json::{self, ClientJson, Key, SlowJson, Top};
 use super::lists::{QUEUE_ROWS_MAX, RuleSource, TOP_ROWS, is_endless, limits_of, rows_shown};
-use super::report_view::{HIDDEN, ROWS_MAX, ReportView, mode_word, seconds};
-use super::scan::{Row, Scan, scan_places};
+use super::report_view::{HIDDEN, ROWS_BYTES_MAX, ROWS_MAX, ReportView, mode_word, seconds};
+use super::scan::{Found, Row, Scan};
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use engine::ClientId;
 use engine::rules::RULES_MAX;
-use engine::rules::matcher::KeyFilter;
-use engine::rules::pattern::Pattern;
 use engine::view::{LockView, Phase};
-use protocol::{List, ScanQuery, key_text};
+use protocol::{List, MatchingKeys, key_text};
 use serde::Serialize;
 
-/// How long the rows of a list are together: an answer must not exceed what a client may leave
-/// unread, 64 KiB.
-const ROWS_BYTES_MAX: usize = 60 << 10;
-
-/// The same for holders, and for waiters of each kind: three lists, behind the longest key.
+/// How long the rows are together, as [`ROWS_BYTES_MAX`], of holders, and for waiters of each kind: three lists, behind the longest key.
 const QUEUE_BYTES_MAX: usize = 12 << 10;
 
 /// Times are in seconds, and moments in ISO 8601 on the wall clock (UTC), as in `STATS JSON`. A
 /// list has at most 200 rows and 60 KiB, and says of how many they are the first ones.
 ///
 /// In a `key`, other bytes than printable ASCII, and the backslash, are `\xNN`. It is cut at 128
-/// bytes, which `\...` at its end shows; except in the answers to `KEY`, `SCAN` and `FREE`, which
-/// have it whole. Under `--private` keys and addresses are `hidden`, except for operators.
+/// bytes, which `\...` at its end shows; except in the answers to `KEY`, `KEYS` with a pattern and
+/// `FREE`, which have it whole. Under `--private` keys and addresses are `hidden`, except for operators.
 ///
 /// Later versions may add members; they do not change or remove any.
 #[derive(Debug, Serialize)]
@@ -37,7 +31,7 @@ const QUEUE_BYTES_MAX: usize = 12 << 10;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(title = "poolcounterd: STATS JSON KEYS and other lists"))]
 pub enum ListReport {
-    /// `STATS JSON KEYS [n]`.
+    /// `STATS JSON KEYS [n]`, `STATS JSON KEYS <n> <pattern>`.
     Keys(KeysReport),
     /// `STATS JSON KEY <key>`.
     Key(KeyReport),
@@ -47,8 +41,6 @@ pub enum ListReport {
     Top(TopReport),
     /// `STATS JSON SLOW [n]`.
     Slow(SlowReport),
-    /// `STATS JSON SCAN <place> [pattern]`.
-    Scan(ScanReport),
     /// `RULES --json`.
     Rules(RulesReport),
     /// `FREE --json`.
@@ -61,9 +53,17 @@ pub enum ListReport {
 pub struct KeysReport {
     /// How many keys there are.
     keys_total: u64,
+    /// With a pattern: how many keys match. Under `--private`, no key matches anything but `*`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    matching: Option<u64>,
+    /// With a pattern: how many of these are not listed, because they are more than were asked
+    /// for, or than an answer has room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<u64>,
     #[serde(flatten)]
     seen: Seen,
-    /// Those with the most waiters first, then those held for longest.
+    /// Those with the most waiters first, then those held for longest. With a pattern, those held
+    /// for longest first, then those with the most waiters.
     keys: Vec<Key>,
 }
 
@@ -162,23 +162,6 @@ pub struct SlowReport {
     slow: Vec<SlowJson>,
 }
 
-/// The keys from a place of the daemon's table on. Whoever asks for place 0, and then for `next`
-/// until that is null, sees each key once that is there all the time; unless a hot restart comes
-/// between, which may move keys to other places. Nothing is kept for it.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ScanReport {
-    /// The place that was asked for.
-    place: u32,
-    /// Where to go on; null at the end.
-    next: Option<usize>,
-    /// How many keys there are, matching or not.
-    keys_total: u64,
-    /// Those that match, in no order; there may be none although `next` is not null. Under
-    /// `--private`, no key matches anything but `*`.
-    keys: Vec<Key>,
-}
-
 /// The rules.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -239,16 +222,13 @@ pub fn written(report: &impl Serialize) -> String {
     serde_json::to_string(report).unwrap_or_default() + "\n\n"
 }
 
-/// How long a row is, with the comma behind it.
-fn bytes_of(row: &impl Serialize) -> usize {
-    serde_json::to_string(row).map_or(0, |text| text.len() + 1)
-}
-
 /// The first rows, as many as fit.
 fn bounded<T: Serialize>(rows: impl Iterator<Item = T>, bytes_max: usize) -> Vec<T> {
     let mut left = bytes_max;
     let fits = |row: &T| {
-        let rest = left.checked_sub(bytes_of(row));
+        // With the comma behind it.
+        let len = serde_json::to_string(row).map_or(0, |text| text.len() + 1);
+        let rest = left.checked_sub(len);
         left = rest.unwrap_or(0);
         rest.is_some()
     };
@@ -282,9 +262,31 @@ fn seen(view: &ReportView, scan: &Scan) -> Seen {
 fn keys(view: &ReportView, scan: &Scan, rows: u32) -> KeysReport {
     KeysReport {
         keys_total: scan.keys_seen,
+        matching: None,
+        left_out: None,
         seen: seen(view, scan),
         keys: bounded(json::keys(view, scan).take(rows_shown(rows)), ROWS_BYTES_MAX),
     }
+}
+
+/// The keys that match the pattern of `scan`, which is that of `query`.
+pub fn matching_keys(query: &MatchingKeys, view: &ReportView, scan: &Scan) -> ListReport {
+    // Whoever may not see keys can't guess them either.
+    let may_see = !view.is_private || query.pattern == b"*";
+    let found = if may_see { scan.found() } else { Found::default() };
+    let row = |row: &&Row| {
+        let text = if view.is_private { HIDDEN.to_owned() } else { key_text(&row.key) };
+        json::key(view, row, text)
+    };
+    let rows = found.rows.iter().take(rows_shown(query.rows)).map(row);
+    let keys = bounded(rows, ROWS_BYTES_MAX);
+    ListReport::Keys(KeysReport {
+        keys_total: scan.keys_seen,
+        matching: Some(found.matching),
+        left_out: Some(found.matching - keys.len() as u64),
+        seen: seen(view, scan),
+        keys,
+    })
 }
 
 fn key_report(view: &ReportView, key: &[u8]) -> KeyReport {
@@ -354,38 +356,6 @@ fn slow(view: &ReportView, rows: u32) -> SlowReport {
             ROWS_BYTES_MAX,
         ),
     }
-}
-
-/// The keys in at most `places` places.
-pub fn scan(query: &ScanQuery, view: &ReportView, places: usize) -> ListReport {
-    let mut report = ScanReport {
-        place: query.place,
-        next: None,
-        keys_total: view.engine.counters.hashtable_entries,
-        keys: Vec::new(),
-    };
-    // Whoever may not see keys can't guess them either.
-    let pattern =
-        if view.is_private && query.pattern != b"*" { None } else { Some(&query.pattern) };
-    let Some(Ok(pattern)) = pattern.map(|pattern| Pattern::parse(pattern)) else {
-        return ListReport::Scan(report);
-    };
-    let row_of = |row: &Row| {
-        let text = if view.is_private { HIDDEN.to_owned() } else { key_text(&row.key) };
-        json::key(view, row, text)
-    };
-    let (mut rows, mut bytes_left) = (0, ROWS_BYTES_MAX);
-    let is_full = |row: &Row| {
-        let rest = bytes_left.checked_sub(bytes_of(&row_of(row)));
-        (rows, bytes_left) = (rows + 1, rest.unwrap_or(0));
-        // The longest key fits into an empty answer.
-        rows > ROWS_MAX || rest.is_none()
-    };
-    let filter = KeyFilter::new(&pattern);
-    let scanned = scan_places(view.engine, query.place as usize, places, &filter, is_full);
-    report.keys = scanned.rows.iter().map(row_of).collect();
-    report.next = scanned.next;
-    ListReport::Scan(report)
 }
 
 /// As [`super::lists::rules`].

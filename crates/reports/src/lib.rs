@@ -63,12 +63,14 @@ pub fn stats(query: &Query, engine: &Engine, now: Time) -> StatsAnswer {
             Some(counter) => format!("{name}: {}\n", (counter.get)(&engine.counters)),
             None => return StatsAnswer::Unknown,
         },
-        Query::Scan(scan) if Pattern::parse(&scan.pattern).is_err() => {
+        Query::MatchingKeys(query) if Pattern::parse(&query.pattern).is_err() => {
             return StatsAnswer::Unknown;
         }
-        Query::Json | Query::History | Query::Scan(_) | Query::List(_) | Query::JsonList(_) => {
-            return StatsAnswer::Report;
-        }
+        Query::Json
+        | Query::History
+        | Query::MatchingKeys(_)
+        | Query::List(_)
+        | Query::JsonList(_) => return StatsAnswer::Report,
     };
     StatsAnswer::Text(text.into_bytes())
 }
@@ -77,6 +79,7 @@ pub fn stats(query: &Query, engine: &Engine, now: Time) -> StatsAnswer {
 pub fn wants_of(query: &Query) -> ScanParts {
     let list = match query {
         Query::Json => return ScanParts { keys: true, clients: true },
+        Query::MatchingKeys(_) => return ScanParts { keys: true, clients: false },
         Query::List(list) | Query::JsonList(list) => Some(list),
         _ => None,
     };

@@ -15,6 +15,10 @@ use serde::Serialize;
 /// client may leave unread.
 pub const ROWS_MAX: usize = 200;
 
+/// How long the rows of a list in JSON are together: an answer must not exceed what a client may
+/// leave unread, 64 KiB.
+pub(super) const ROWS_BYTES_MAX: usize = 60 << 10;
+
 /// What reports are made of.
 #[derive(Clone, Copy)]
 pub struct ReportView<'a> {

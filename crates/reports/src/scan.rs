@@ -2,7 +2,7 @@
 //! ones, the oldest holds, gauges by group. Several turns see a part each, so that a million of
 //! them do not hold up the loop. The report shows each part as it was when it was seen.
 
-use super::report_view::{KEY_BYTES_MAX, ROWS_MAX};
+use super::report_view::{KEY_BYTES_MAX, ROWS_BYTES_MAX, ROWS_MAX};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::rc::Rc;
@@ -12,6 +12,7 @@ use core::cell::OnceCell;
 use core::cmp::Reverse;
 use engine::rules::behind::RulesBehind;
 use engine::rules::matcher::{KeyFilter, Matches};
+use engine::rules::pattern::Pattern;
 use engine::rules::rule::Rule;
 use engine::rules::{RULES_MAX, Rules};
 use engine::view::{LockView, Phase, PoolView};
@@ -22,6 +23,9 @@ use serde::Serialize;
 /// How many places of keys a turn looks at: less than a millisecond, optimized
 /// (tests/load/reports.rs).
 pub const PLACES_PER_TURN: usize = 20_000;
+
+/// How many bytes of keys a turn compares with a pattern: less than a millisecond.
+const MATCHED_BYTES_MAX: usize = 1 << 20;
 
 /// At most this many addresses are counted separately. If there are more, those with the
 /// fewest connections so far are counted together.
@@ -83,6 +87,7 @@ pub struct Scan {
     others_len: usize,
     /// Made for the first request, because many may follow.
     ranked: OnceCell<RankedAddresses>,
+    search: Option<Search>,
 }
 
 /// The addresses that lists show, and how much there is in all.
@@ -226,24 +231,39 @@ impl Scan {
         Scan { began: now, ..Scan::default() }
     }
 
+    /// A walk that also looks for the keys that match `pattern`.
+    pub fn with_pattern(now: Time, pattern: &[u8]) -> Self {
+        // Any other one has been refused.
+        let search = Pattern::parse(pattern).ok().map(|pattern| Search::new(&pattern));
+        Scan { search, ..Scan::new(now) }
+    }
+
     /// Notes that a turn of the loop begins.
     pub fn count_turn(&mut self) {
         self.turns += 1;
     }
 
-    /// Looks at the keys in the next `places`. Returns whether these were the last.
+    /// Looks at the keys in the next `places`, or fewer if so many bytes are compared with a pattern.
+    /// Returns whether these were the last.
     pub fn step(&mut self, engine: &Engine, places: usize) -> bool {
         let end = self.next_place.saturating_add(places).min(engine.pool_places());
         let rules = engine.rules();
-        self.rule_names = names_of(rules);
+        let names = rules.in_force().iter().map(|rule| rule.rule.shown_name().to_owned());
+        self.rule_names = names.collect();
         let mut by_rule = [GroupGauges::default(); RULES_MAX];
-        for pool in engine.pools_in(self.next_place, end) {
-            let group = self.add_groups(pool, rules, &mut by_rule);
-            self.add_key(pool, group, rules);
+        let mut bytes_left = MATCHED_BYTES_MAX;
+        while self.next_place < end && bytes_left > 0 {
+            for pool in engine.pools_in(self.next_place, self.next_place + 1) {
+                let group = self.add_groups(pool, rules, &mut by_rule);
+                self.add_key(pool, group, rules);
+                if self.search.is_some() {
+                    bytes_left = bytes_left.saturating_sub(pool.key().len());
+                }
+            }
+            self.next_place += 1;
         }
         self.add_rules(rules, &by_rule);
-        self.next_place = end;
-        end >= engine.pool_places()
+        self.next_place >= engine.pool_places()
     }
 
     /// Adds what a step has seen of the keys of each rule, by the rule's number.
@@ -276,6 +296,12 @@ impl Scan {
         let oldest_wait = earlier(oldest_of(for_me), oldest_of(for_anyone));
         self.oldest_hold = earlier(self.oldest_hold, Some(oldest_hold));
         self.oldest_wait = earlier(self.oldest_wait, oldest_wait);
+        if let Some(search) = &mut self.search {
+            search.add(pool.key(), (Reverse(oldest_hold), waiters), || {
+                let limiting_rules = LimitingRules::of(pool, rules, &self.rule_names);
+                Row::of(pool, group, limiting_rules, usize::MAX)
+            });
+        }
         let importance = (waiters, Reverse(oldest_hold));
         if self.keys.len() >= ROWS_MAX {
             let least = self.keys.peek().map(|Reverse(row)| (row.waiters, row.oldest_hold_inverse));
@@ -391,6 +417,14 @@ impl Scan {
         rows
     }
 
+    /// The keys that match the pattern; none without one.
+    pub(super) fn found(&self) -> Found<'_> {
+        let Some(search) = &self.search else { return Found::default() };
+        let mut rows: Vec<_> = search.rows.iter().map(|Reverse(row)| row).collect();
+        rows.sort_unstable_by(|a, b| b.cmp(a));
+        Found { matching: search.matching, rows: rows.into_iter().map(|(_, row)| row).collect() }
+    }
+
     /// The most important addresses.
     pub(super) fn addresses(&self) -> &RankedAddresses {
         self.ranked.get_or_init(|| {
@@ -408,52 +442,54 @@ impl Scan {
     }
 }
 
-/// The names of the rules in force, by number.
-fn names_of(rules: &Rules) -> Rc<[String]> {
-    rules.in_force().iter().map(|rule| rule.rule.shown_name().to_owned()).collect()
-}
-
-/// How many bytes of keys are compared with a pattern at once: less than a millisecond.
-const MATCHED_BYTES_MAX: usize = 1 << 20;
-
-/// The keys in some places of the table.
+/// The keys that match a pattern.
 #[derive(Debug)]
-pub(super) struct ScannedPlaces {
-    /// With their whole keys.
-    pub(super) rows: Vec<Row>,
-    /// The first place that was not looked at; `None` if there are no more.
-    pub(super) next: Option<usize>,
+struct Search {
+    filter: KeyFilter,
+    matching: u64,
+    /// Those that are held for longest, the least important on top. They have their whole keys.
+    rows: BinaryHeap<Reverse<(SearchRank, Row)>>,
+    /// How long these keys are together.
+    key_bytes: usize,
+    /// What was left out ranks no higher.
+    left_out: Option<SearchRank>,
 }
 
-/// Looks at the keys from `place` on that `filter` lets pass, until `is_full` says so of a row that
-/// is then the first one of the next answer, but at `places` at most. A key that is there all the
-/// time keeps its place: whoever asks again from where the answer ended sees it once.
-pub(super) fn scan_places(
-    engine: &Engine,
-    place: usize,
-    places: usize,
-    filter: &KeyFilter,
-    mut is_full: impl FnMut(&Row) -> bool,
-) -> ScannedPlaces {
-    let (rules, end) = (engine.rules(), place.saturating_add(places).min(engine.pool_places()));
-    let names = names_of(rules);
-    let (mut rows, mut next, mut bytes_left) = (Vec::new(), place, MATCHED_BYTES_MAX);
-    while next < end && bytes_left > 0 {
-        for pool in engine.pools_in(next, next + 1) {
-            bytes_left = bytes_left.saturating_sub(pool.key().len());
-            if !filter.matches(pool.key()) {
-                continue;
-            }
-            let group = rules.group_of(pool.matches());
-            let row = Row::of(pool, group, LimitingRules::of(pool, rules, &names), usize::MAX);
-            if is_full(&row) {
-                return ScannedPlaces { rows, next: Some(next) };
-            }
-            rows.push(row);
-        }
-        next += 1;
+/// An older hold comes first, then more waiters.
+type SearchRank = (Reverse<Time>, u32);
+
+impl Search {
+    fn new(pattern: &Pattern) -> Search {
+        let filter = KeyFilter::new(pattern);
+        Search { filter, matching: 0, rows: BinaryHeap::new(), key_bytes: 0, left_out: None }
     }
-    ScannedPlaces { rows, next: (next < engine.pool_places()).then_some(next) }
+
+    /// Adds a key if it matches; `row` makes its row.
+    fn add(&mut self, key: &[u8], rank: SearchRank, row: impl FnOnce() -> Row) {
+        if !self.filter.matches(key) {
+            return;
+        }
+        self.matching += 1;
+        if self.left_out.is_some_and(|left_out| left_out >= rank) {
+            return;
+        }
+        self.rows.push(Reverse((rank, row())));
+        self.key_bytes += key.len();
+        while self.rows.len() > ROWS_MAX || self.key_bytes > ROWS_BYTES_MAX {
+            let Some(Reverse((rank, row))) = self.rows.pop() else { break };
+            self.key_bytes -= row.key.len();
+            self.left_out = Some(rank);
+        }
+    }
+}
+
+/// What a scan has found by its pattern.
+#[derive(Debug, Default)]
+pub(super) struct Found<'a> {
+    /// How many keys match.
+    pub(super) matching: u64,
+    /// The first ones.
+    pub(super) rows: Vec<&'a Row>,
 }
 
 fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {

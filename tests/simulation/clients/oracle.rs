@@ -243,7 +243,7 @@ impl ClientConversation {
             ReportKind::Query(Query::Json | Query::History) => 40_000,
             ReportKind::Query(Query::List(List::Slow(rows))) => 100 + 120 * rows as usize,
             // Wordier.
-            ReportKind::Query(Query::Scan(_) | Query::JsonList(_)) => 40_000,
+            ReportKind::Query(Query::MatchingKeys(_) | Query::JsonList(_)) => 40_000,
             _ => 8_000,
         };
         let direct = self.direct.iter().map(|direct| match direct {

@@ -10,8 +10,8 @@ use crate::simulation::os::PLACES_PER_TURN;
 const REPORTED_BYTES_MAX: usize = 64;
 
 /// Operators and HTTP have a queue of reports, and clients have one. In a turn each may take a step
-/// of its scan, and answer one `STATS JSON SCAN`.
-const STEPS_MAX: usize = 2 * 2;
+/// of its scan.
+const STEPS_MAX: usize = 2;
 
 /// Invariant: A turn looks at no more keys than the steps of its reports may, and compares no more bytes
 /// with rules than clients have sent; a change of rules looks at each key once, and compares it once.

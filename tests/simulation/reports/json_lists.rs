@@ -107,13 +107,27 @@ pub(super) fn rules_of(json: &str) -> Result<String, Violation> {
     Ok([""; 3].map(str::to_owned).into_iter().chain(rows).collect::<Vec<_>>().join("\n"))
 }
 
-/// The keys that `SCAN` shows, and whether there are more places.
-pub(super) fn scanned(json: &str) -> Result<(Vec<KeyRow>, bool), Violation> {
+/// The answer about the keys that match a pattern.
+pub(super) struct Found {
+    pub(super) matching: usize,
+    pub(super) left_out: usize,
+    pub(super) rows: Vec<KeyRow>,
+    pub(super) are_oldest_first: bool,
+}
+
+pub(super) fn matching_keys(json: &str) -> Result<Found, Violation> {
     let json: Value = serde_json::from_str(json).map_err(|e| format!("{json:?}: {e}"))?;
+    let count = |of: &Value, name| of[name].as_u64().map_or(usize::MAX, |count| count as usize);
     let row = |row: &Value| {
-        let count = |name| row[name].as_u64().map_or(usize::MAX, |count| count as usize);
-        (word(&row["key"]).into_bytes(), ["holders", "for_me", "for_anyone"].map(count))
+        let counts = ["holders", "for_me", "for_anyone"].map(|name| count(row, name));
+        (word(&row["key"]).into_bytes(), counts)
     };
     let rows = json["keys"].as_array().ok_or("no keys")?;
-    Ok((rows.iter().map(row).collect(), !json["next"].is_null()))
+    let held_s = rows.iter().map(|row| row["oldest_hold_s"].as_f64().unwrap_or(f64::NAN));
+    Ok(Found {
+        matching: count(&json, "matching"),
+        left_out: count(&json, "left_out"),
+        rows: rows.iter().map(row).collect(),
+        are_oldest_first: held_s.is_sorted_by(|a, b| a >= b),
+    })
 }

@@ -13,7 +13,7 @@ use crate::simulation::os::PLACES_PER_TURN;
 use crate::simulation::os::recording_engine::EngineCall;
 use engine::ClientId;
 use engine::counts::statistics::Counters;
-use protocol::{Command, List, Query, Reply, ScanQuery};
+use protocol::{Command, List, MatchingKeys, Query, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -259,8 +259,8 @@ impl Moments {
             ReportKind::Query(Query::JsonList(list)) => {
                 self.judge_list(question, &json_lists::text_of(list, text)?, list, is_private)
             }
-            ReportKind::Query(Query::Scan(scan)) => {
-                self.judge_scan(question, text, scan, is_private)
+            ReportKind::Query(Query::MatchingKeys(query)) => {
+                self.judge_matching_keys(question, text, query, is_private)
             }
             ReportKind::Query(Query::Full) => {
                 self.judge_counters(question, &values(text, ": ", ""))
@@ -307,22 +307,32 @@ impl Moments {
         }
     }
 
-    /// Invariant: `STATS JSON SCAN` lists the keys that match, and all of them if one turn looks at
-    /// all places. With `--private`, nothing matches but `*`.
-    fn judge_scan(
+    /// Invariant: `STATS JSON KEYS` with a pattern counts the keys that match, and lists as many as it
+    /// is asked for, those that are held for longest first. With `--private`, nothing matches but `*`.
+    fn judge_matching_keys(
         &self,
         question: &Question,
         text: &str,
-        scan: &ScanQuery,
+        query: &MatchingKeys,
         is_private: bool,
     ) -> Result<(), Violation> {
-        let (shown, has_more) = json_lists::scanned(text)?;
-        let is_all = scan.place == 0 && !has_more && !self.has_many_keys;
+        let found = json_lists::matching_keys(text)?;
+        let shown = &found.rows;
+        if found.matching != shown.len() + found.left_out || !found.are_oldest_first {
+            return Err(format!("{text:?} is not in order"));
+        }
+        if is_private && found.matching == 0 && query.pattern != b"*" {
+            return Ok(());
+        }
+        if self.has_many_keys {
+            return self.check_key_rows(question, shown, usize::MAX, is_private);
+        }
         self.check_any_moment(question, text, |moment| {
-            let matching = moment.keys.keys().filter(|key| is_match(&scan.pattern, key)).count();
-            let is_hidden = is_private && shown.is_empty() && scan.pattern != b"*";
-            let are_there = shown.iter().all(|row| has_key(moment, row, is_private));
-            is_hidden || are_there && (!is_all || shown.len() == matching)
+            let keys = moment.keys.keys();
+            let matching = keys.filter(|key| is_match(&query.pattern, key)).count();
+            found.matching == matching
+                && shown.len() == matching.min(query.rows as usize)
+                && shown.iter().all(|row| has_key(moment, row, is_private))
         })
     }
 
@@ -550,13 +560,12 @@ pub(crate) fn report_prefix(report: &ReportKind) -> &'static str {
     match query {
         Query::Json => "{\"version\":",
         Query::History => "{\"time\":",
-        Query::Scan(_) => "{\"place\":",
         Query::List(List::Keys(_)) => "keys: ",
         Query::List(List::Key(_)) => "key: ",
         Query::List(List::Clients(_)) => "addresses: ",
         Query::List(List::Top(..)) => "top: ",
         Query::List(List::Slow(_)) => "slow: ",
-        Query::JsonList(List::Keys(_)) => "{\"keys_total\":",
+        Query::JsonList(List::Keys(_)) | Query::MatchingKeys(_) => "{\"keys_total\":",
         Query::JsonList(List::Key(_)) => "{\"key\":",
         Query::JsonList(List::Clients(_)) => "{\"addresses\":",
         Query::JsonList(List::Top(..)) => "{\"top\":",

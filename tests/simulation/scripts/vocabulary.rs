@@ -90,7 +90,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "STATS JSON HISTORY",
     "STATS JSON KEYS",
     "STATS JSON KEY k1",
-    "STATS JSON SCAN 0 k*",
+    "STATS JSON KEYS 3 k*",
     "STATS NONSENSE",
     "RESTART [\"-l\",\"::\",\"--control\",\"/run/control.sock\",\"--max-connections-per-ip\",\"1\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"--control-group\",\"operators\"]",
@@ -167,8 +167,8 @@ pub(super) const STATISTICS: &[&str] = &[
     "JSON TOP",
     "json top hour clients",
     "JSON SLOW 200",
-    "JSON SCAN 0",
-    "JSON SCAN 1 *2",
+    "JSON KEYS 9 *",
+    "JSON KEYS 1 *2",
 ];
 
 pub(super) const FLOODS: &[&str] =

@@ -3,7 +3,7 @@
 use super::figures::{Figures, PastFigures};
 use super::top_lists::TopList;
 use super::top_screen::{KeyAnswer, ScreenData, Trouble};
-use crate::all_keys::keys_that_begin;
+use crate::keys::{Alike, keys_that_begin};
 use crate::reported_rules::by_orders;
 use crate::stats::{CUT, ask_json, failure_status, key_from_user, key_question};
 use crate::stats_full::StatsFull;
@@ -95,11 +95,11 @@ fn ask_key(
         return Ok(KeyAnswer::Key(ask_json(connection, &question_of(key))?));
     };
     let whole = known.whole.take().filter(|(cut, _)| cut == key).map(|(_, whole)| whole);
-    let mut found = match whole {
-        Some(whole) => vec![whole],
+    let Alike { keys: mut found, left_out } = match whole {
+        Some(whole) => Alike { keys: vec![whole], left_out: 0 },
         None => keys_that_begin(connection, beginning)?,
     };
-    match (found.pop(), found.len()) {
+    match (found.pop(), found.len() + left_out as usize) {
         (Some(whole), 0) => {
             let answer = ask_json(connection, &question_of(&whole))?;
             known.whole = Some((key.to_owned(), whole));

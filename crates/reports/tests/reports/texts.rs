@@ -5,7 +5,7 @@ use engine::rules::rule::Rule;
 use engine::state::BadState;
 use engine::view::Phase;
 use engine::{ClientId, Engine, HashSeed, Time};
-use protocol::{Acquire, Command, List, Mode, Query, ScanQuery, Span, Subject, key_text};
+use protocol::{Acquire, Command, List, MatchingKeys, Mode, Query, Span, Subject, key_text};
 use reports::json;
 use reports::json_lists;
 use reports::lists::{self, RuleSource};
@@ -115,7 +115,10 @@ pub(crate) fn view(engine: &Engine, now: Time, is_private: bool) -> ReportView<'
 }
 
 fn scan(engine: &Engine, now: Time, places_per_turn: usize) -> Scan {
-    let mut scan = Scan::new(now);
+    walked(Scan::new(now), engine, places_per_turn)
+}
+
+fn walked(mut scan: Scan, engine: &Engine, places_per_turn: usize) -> Scan {
     loop {
         scan.count_turn();
         if scan.step(engine, places_per_turn) {
@@ -141,7 +144,10 @@ pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: boo
     match &query {
         Query::List(list) => report(list, &view, &scan),
         Query::JsonList(list) => line_of(&json_lists::list(list, &view, &scan)),
-        Query::Scan(query) => line_of(&json_lists::scan(query, &view, 9_999)),
+        Query::MatchingKeys(query) => {
+            let scan = walked(Scan::with_pattern(now, &query.pattern), engine, 9_999);
+            line_of(&json_lists::matching_keys(query, &view, &scan))
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -195,7 +201,7 @@ fn reports_are_as_recorded() {
         "JSON TOP",
         "JSON TOP hour clients",
         "JSON SLOW 1",
-        "JSON SCAN 0 *c",
+        "JSON KEYS 9 *c",
     ] {
         text += &format!("== {words}\n{}", asked(&mut engine, words, now, false));
     }
@@ -255,13 +261,14 @@ fn private_reports_hide_clients() {
         .into_iter()
         .map(str::to_owned)
         .chain(lists.map(|words| format!("JSON {words}")))
-        .chain(["JSON SCAN 0".to_owned()])
+        .chain(["JSON KEYS 9 *".to_owned()])
         .map(|words| asked(&mut engine, &words, at_ms(1_000), true))
         .collect();
     let named = texts.len() + 1;
     // A pattern would tell whether a key is there.
-    let matching = asked(&mut engine, "JSON SCAN 0 c*", at_ms(1_000), true);
-    assert!(matching.contains(r#""next":null"#) && matching.contains(r#""keys":[]"#), "{matching}");
+    let matching = asked(&mut engine, "JSON KEYS 9 c*", at_ms(1_000), true);
+    assert!(matching.contains(r#""matching":0,"left_out":0"#), "{matching}");
+    assert!(matching.contains(r#""keys":[]"#), "{matching}");
     let view = view(&engine, at_ms(1_000), true);
     let mut scan = scan(&engine, at_ms(1_000), 100);
     scan.add_connection("10.0.0.7", 1, 0);
@@ -370,72 +377,96 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
             let is_over = matches!(query, List::Top(..));
             assert!(is_over || json.len() > 8_000, "{query:?}: {}", json.len());
         }
-        let all = ScanQuery { place: 0, pattern: b"*".to_vec() };
-        let json = line_of(&json_lists::scan(&all, &view, usize::MAX));
+        let all = MatchingKeys { rows: u32::MAX, pattern: b"*".to_vec() };
+        let found = walked(Scan::with_pattern(START, b"*"), &engine, 9_999);
+        let json = line_of(&json_lists::matching_keys(&all, &view, &found));
         assert!((20_000..OUTPUT_BYTES_MAX).contains(&json.len()), "{}", json.len());
         let text = serde_json::to_string(&json::report(&view, &scan)).expect("JSON");
         assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
     }
 }
 
-/// The keys of all answers to `SCAN`, with the number of answers.
-fn scan_all(engine: &Engine, pattern: &str, places: usize) -> (Vec<String>, usize) {
-    let (mut keys, mut place, mut answers) = (Vec::new(), 0, 0);
-    loop {
-        let query = ScanQuery { place, pattern: pattern.as_bytes().to_vec() };
-        let view = view(engine, at_ms(2_000), false);
-        let text = line_of(&json_lists::scan(&query, &view, places));
-        let answer: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let rows = answer["keys"].as_array().expect("rows");
-        assert!(rows.len() <= 200);
-        keys.extend(rows.iter().map(|row| row["key"].as_str().expect("text").to_owned()));
-        answers += 1;
-        match answer["next"].as_u64() {
-            Some(next) => place = next as u32,
-            None => return (keys, answers),
-        }
-    }
+/// The answer about the keys that match, when a turn looks at so many places.
+fn matching(engine: &Engine, rows: u32, pattern: &str, places: usize) -> serde_json::Value {
+    let query = MatchingKeys { rows, pattern: pattern.as_bytes().to_vec() };
+    let scan = walked(Scan::with_pattern(START, &query.pattern), engine, places);
+    let view = view(engine, at_ms(2_000), false);
+    let text = line_of(&json_lists::matching_keys(&query, &view, &scan));
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn keys_in(answer: &serde_json::Value) -> Vec<&str> {
+    let rows = answer["keys"].as_array().expect("rows").iter();
+    rows.map(|row| row["key"].as_str().expect("text")).collect()
 }
 
 #[test]
-fn answers_to_scan_have_each_key_once_and_whole() {
+fn keys_that_match_are_whole_and_those_held_for_longest_come_first() {
     let mut engine = new_engine();
-    for n in 0..1_000 {
-        acquire(&mut engine, n, Mode::ForMe, format!("key{n:03}").as_bytes(), at_ms(n.into()));
-    }
     let long = "x".repeat(4_000);
-    acquire(&mut engine, 1_000, Mode::ForMe, long.as_bytes(), at_ms(1_000));
-    let mut due: Vec<String> = (0..1_000).map(|n| format!("key{n:03}")).chain([long]).collect();
-    due.sort();
-    for places in [7, 300, 9_999] {
-        let (mut keys, answers) = scan_all(&engine, "*", places);
-        keys.sort();
-        assert_eq!(keys, due);
-        assert!(answers >= 6, "{answers}");
+    for n in 0..1_000 {
+        // Older ones in later places.
+        let key = if n == 990 { format!("key{long}") } else { format!("key{n:03}") };
+        acquire(&mut engine, n, Mode::ForMe, key.as_bytes(), at_ms((1_000 - n).into()));
     }
-    let (keys, answers) = scan_all(&engine, "*y9*9", 9_999);
-    assert_eq!((keys.len(), answers), (10, 1));
-    // A turn looks at few places, even if no key matches.
-    assert!(scan_all(&engine, "none", 100).1 >= 10);
-    assert_eq!(scan_all(&engine, "none", 9_999), (Vec::new(), 1));
-    let beyond = ScanQuery { place: u32::MAX, pattern: b"*".to_vec() };
-    let text = line_of(&json_lists::scan(&beyond, &view(&engine, at_ms(2_000), false), 9));
-    assert!(text.contains(r#""next":null"#), "{text}");
+    for n in [500, 501] {
+        acquire(&mut engine, n + 1_000, Mode::ForMe, format!("key{n}").as_bytes(), at_ms(1_500));
+    }
+    for places in [7, 9_999] {
+        let some = matching(&engine, 3, "key*", places);
+        let left_out = [&some["keys_total"], &some["matching"], &some["left_out"]];
+        assert_eq!(left_out, [1_000, 1_000, 997]);
+        assert_eq!(keys_in(&some), ["key999", "key998", "key997"]);
+        let some = matching(&engine, 20, "*9", places);
+        assert_eq!((&some["matching"], &some["left_out"]), (&100.into(), &80.into()));
+        assert_eq!(keys_in(&some)[..2], ["key999", "key989"]);
+        let most = matching(&engine, u32::MAX, "*", places);
+        assert_eq!((keys_in(&most).len(), &most["left_out"]), (200, &800.into()));
+        assert_eq!(keys_in(&most)[9], format!("key{long}"));
+        let none = matching(&engine, 9, "key", places);
+        assert_eq!((keys_in(&none).len(), &none["matching"]), (0, &0.into()));
+    }
 }
 
+/// Their text is the bound, and what is left out is less important than what is listed.
 #[test]
-fn long_keys_end_an_answer_to_scan_early() {
-    let (engine, _) = crowded();
-    let (keys, answers) = scan_all(&engine, "*", 9_999);
-    assert_eq!(keys.len(), engine.pools().count());
-    assert!(answers >= 90, "{answers}");
+fn long_keys_leave_others_out() {
+    let mut engine = new_engine();
+    for n in 0..100 {
+        let key = format!("{n:03}{}", "x".repeat(if n == 30 { 9 } else { 3_000 }));
+        acquire(&mut engine, n, Mode::ForMe, key.as_bytes(), at_ms((n * 7 % 100).into()));
+    }
+    let answer = matching(&engine, 200, "*", 9_999);
+    let keys = keys_in(&answer);
+    assert!((15..22).contains(&keys.len()), "{}", keys.len());
+    assert_eq!(answer["left_out"], 100 - keys.len());
+    let expected = (0..100).map(|age| format!("{:03}", age * 43 % 100));
+    assert!(keys.iter().zip(expected).all(|(key, start)| key.starts_with(&start)));
+}
+
+/// However few keys these are, no turn compares much more than a MiB.
+#[test]
+fn long_keys_take_more_turns() {
+    let mut engine = new_engine();
+    for n in 0..800 {
+        acquire(
+            &mut engine,
+            n,
+            Mode::ForMe,
+            format!("{n:03}{}", "x".repeat(4_000)).as_bytes(),
+            START,
+        );
+    }
+    let answer = matching(&engine, 1, "*y", 9_999);
+    assert!(answer["turns"].as_u64().is_some_and(|turns| turns >= 3), "{answer}");
 }
 
 #[test]
 fn what_is_no_pattern_is_no_query() {
     let engine = new_engine();
     for pattern in ["a\\", "\"a\"", "a\tb", &"*".repeat(257)] {
-        let query = Query::Scan(ScanQuery { place: 0, pattern: pattern.as_bytes().to_vec() });
+        let query =
+            Query::MatchingKeys(MatchingKeys { rows: 9, pattern: pattern.as_bytes().to_vec() });
         assert_eq!(stats(&query, &engine, START), StatsAnswer::Unknown, "{pattern}");
     }
 }

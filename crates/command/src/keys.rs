@@ -1,0 +1,219 @@
+//! `keys`: how many, and by which pattern; the whole text of a key that a list has cut.
+
+use super::lists::ListKind;
+use super::output::print_error;
+use super::stats::{ask_json, key_from_user, list, print_lists};
+use super::status;
+use connect::{NoAnswer, ServerName, StatsConnection};
+use protocol::key_text;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The daemon reads no longer pattern.
+const PATTERN_CHARS_MAX: usize = 256;
+
+/// The most rows that a server lists.
+const ROWS_MAX: u32 = 200;
+
+/// Options of `keys`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct KeysOptions {
+    /// How many rows, of all servers together: 20 by default, and 200 at most of a server. And
+    /// which keys: a pattern as rules have it, in which * stands for anything and \xNN for a
+    /// byte; those held for longest come first then. A word of digits alone is a number of rows,
+    /// unless another one precedes it.
+    #[arg(value_name = "N|PATTERN", num_args = 0..=2)]
+    words: Vec<OsString>,
+
+    /// Print an object of JSON for each server.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is asked for.
+struct Wanted {
+    /// `None` without a number.
+    rows: Option<u32>,
+    pattern: Option<WantedPattern>,
+}
+
+struct WantedPattern {
+    typed: String,
+    /// As the daemon reads it.
+    text: String,
+}
+
+/// # Errors
+/// The words are not valid.
+fn wanted(words: &[OsString]) -> Result<Wanted, String> {
+    let number = |word: &[u8]| -> Option<Result<u32, String>> {
+        let is_number = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+        is_number.then(|| match String::from_utf8_lossy(word).parse() {
+            Ok(0) => Err("0 rows".to_owned()),
+            Ok(rows) => Ok(rows),
+            Err(_) => Ok(u32::MAX),
+        })
+    };
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let (rows, pattern) = match words[..] {
+        [] => (None, None),
+        [word] => match number(word) {
+            Some(rows) => (Some(rows?), None),
+            None => (None, Some(word)),
+        },
+        [first, second] => match (number(first), number(second)) {
+            (Some(rows), _) => (Some(rows?), Some(second)),
+            (None, Some(rows)) => (Some(rows?), Some(first)),
+            (None, None) => return Err("two patterns".to_owned()),
+        },
+        _ => return Err("more than a number and a pattern".to_owned()),
+    };
+    let pattern = pattern.map(|typed| {
+        let text = pattern_text(typed)?;
+        Ok::<_, String>(WantedPattern { typed: String::from_utf8_lossy(typed).into_owned(), text })
+    });
+    Ok(Wanted { rows, pattern: pattern.transpose()? })
+}
+
+/// The pattern as the daemon reads it.
+fn pattern_text(pattern: &[u8]) -> Result<String, String> {
+    let pieces = pattern.split(|&byte| byte == b'*').map(literally).collect::<Vec<_>>();
+    match pattern {
+        b"" => Err("an empty pattern matches no key; * matches all".to_owned()),
+        _ if pattern.contains(&b'\n') => Err("no key has a line end".to_owned()),
+        _ => checked(pieces.join("*")),
+    }
+}
+
+/// A piece of a key that is to stand for itself in a pattern.
+fn literally(piece: &[u8]) -> String {
+    key_text(&key_from_user(piece)).replace('*', "\\x2a")
+}
+
+fn checked(mut pattern: String) -> Result<String, String> {
+    // As keys may have them there; in a rule they would be a slip.
+    for at in [pattern.len().saturating_sub(1), 0] {
+        if let Some(&quote @ (b'"' | b'\'')) = pattern.as_bytes().get(at) {
+            pattern.replace_range(at..=at, &format!("\\x{quote:02x}"));
+        }
+    }
+    if pattern.len() > PATTERN_CHARS_MAX {
+        return Err(format!(
+            "a pattern has at most {PATTERN_CHARS_MAX} characters, four for each \\xNN"
+        ));
+    }
+    Ok(pattern)
+}
+
+/// Keys that begin alike.
+pub(super) struct Alike {
+    /// Whole, as text.
+    pub(super) keys: Vec<String>,
+    /// How many more there are.
+    pub(super) left_out: u64,
+}
+
+/// The keys that begin like `text`, which a list has cut.
+pub(super) fn keys_that_begin(
+    connection: &mut StatsConnection,
+    text: &str,
+) -> Result<Alike, NoAnswer> {
+    let Ok(pattern) = checked(format!("{}*", literally(text.as_bytes()))) else {
+        return Ok(Alike { keys: Vec::new(), left_out: 0 });
+    };
+    let answer = ask_json(connection, &question(ROWS_MAX, &pattern))?;
+    let keys = answer["keys"].as_array().into_iter().flatten();
+    let keys = keys.filter_map(|key| key["key"].as_str()).map(str::to_owned);
+    Ok(Alike { keys: keys.collect(), left_out: number(&answer, "left_out") })
+}
+
+fn question(rows: u32, pattern: &str) -> String {
+    format!("{} {pattern}", ListKind::MatchingKeys.question(rows))
+}
+
+fn number(answer: &Value, name: &str) -> u64 {
+    answer[name].as_u64().unwrap_or(0)
+}
+
+/// Prints the keys that the options ask for.
+pub(super) fn print_keys(servers: &[ServerName], options: &KeysOptions) -> ExitCode {
+    let Wanted { rows, pattern } = match wanted(&options.words) {
+        Ok(wanted) => wanted,
+        Err(why) => {
+            print_error(&format!("keys: {why}"));
+            return ExitCode::from(status::USAGE);
+        }
+    };
+    let rows = rows.unwrap_or(protocol::ROWS);
+    match pattern {
+        None => list(servers, ListKind::Keys, rows, options.json),
+        Some(pattern) => print_matching(servers, rows, &pattern, options.json),
+    }
+}
+
+fn print_matching(
+    servers: &[ServerName],
+    rows: u32,
+    pattern: &WantedPattern,
+    as_json: bool,
+) -> ExitCode {
+    let (matching, all) = (AtomicU64::new(0), AtomicU64::new(0));
+    let ask = |server: &ServerName| {
+        let question = question(rows, &pattern.text);
+        let answer = ask_json(&mut StatsConnection::connect(server)?, &question)?;
+        matching.fetch_add(number(&answer, "matching"), Ordering::Relaxed);
+        all.fetch_add(number(&answer, "keys_total"), Ordering::Relaxed);
+        Ok(answer)
+    };
+    let code = print_lists(servers, ListKind::MatchingKeys, rows, as_json, ask);
+    let typed = &pattern.typed;
+    match (matching.into_inner(), all.into_inner()) {
+        (0, all @ 1..) if !typed.contains('*') => {
+            let keys = if all == 1 { "1 key matches" } else { &format!("{all} keys match") };
+            print_error(&format!("0 of {keys}; a pattern is a whole key: '*{typed}*'"));
+        }
+        _ => {}
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_a_number_and_a_pattern() {
+        let read = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(Into::into).collect();
+            wanted(&words).map(|wanted| (wanted.rows, wanted.pattern.map(|pattern| pattern.text)))
+        };
+        let pattern = |text: &str| Some(text.to_owned());
+        for (words, rows, expected) in [
+            (&[][..], None, None),
+            (&["7"], Some(7), None),
+            (&["a*"], None, pattern("a*")),
+            (&["7", "a*"], Some(7), pattern("a*")),
+            (&["a*", "7"], Some(7), pattern("a*")),
+            (&["7", "8"], Some(7), pattern("8")),
+            (&["\\x37"], None, pattern("7")),
+            (&["99999999999999999999"], Some(u32::MAX), None),
+            (&["-"], None, pattern("-")),
+            (&["1.5"], None, pattern("1.5")),
+            (&["a b*"], None, pattern("a%20b*")),
+            (&["café*"], None, pattern("caf\\xc3\\xa9*")),
+            (&["\\xff\\x2a*"], None, pattern("\\xff\\x2a*")),
+            (&["a\\b"], None, pattern("a\\x5cb")),
+            (&["\"a\"b'"], None, pattern("\\x22a\"b\\x27")),
+            (&["'"], None, pattern("\\x27")),
+        ] {
+            assert_eq!(read(words), Ok((rows, expected)), "{words:?}");
+        }
+        let long = "é".repeat(33);
+        for bad in [&["0"][..], &["a", "b"], &[""], &["a\nb"], &[&long], &["1", "2", "3"]] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+    }
+}
