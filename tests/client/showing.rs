@@ -209,8 +209,9 @@ fn keys_that_match_are_counted_and_those_held_for_longest_listed() {
     }
 }
 
+/// A part of a key for a pattern, and a pattern for a key.
 #[test]
-fn a_part_of_a_key_is_no_pattern() {
+fn a_key_and_a_pattern_are_told_apart() {
     let (server, other) = (Server::start(), Server::start());
     let both = format!("{},{}", server.address(), other.address());
     let mut holder = server.connect();
@@ -222,7 +223,34 @@ fn a_part_of_a_key_is_no_pattern() {
         for found in ["*nightly*", "job:nightly", "day*"] {
             assert_eq!(ask(&both, &[&["keys", found], json].concat()).stderr, "", "{found}");
         }
+        let output = ask(&both, &[&["key", "job:*"], json].concat());
+        let names_keys = "'job:*' is a pattern: poolcounter keys 'job:*' lists the keys that match";
+        assert_eq!((output.code, output.stderr), (Some(0), format!("poolcounter: {names_keys}\n")));
     }
+    holder.exchange("ACQ4ME job:* 1 1 0", "LOCKED");
+    let output = ask(&both, &["key", "job:*"]);
+    assert_eq!(output.stderr, "");
+    assert!(output.stdout.contains("\nholders: 1\n"), "{}", output.stdout);
+}
+
+#[test]
+fn a_key_is_shown_by_the_servers_that_have_it() {
+    let (server, other) = (Server::start(), Server::start());
+    let [with, without] = [&server, &other].map(|server| server.address().to_string());
+    let mut holder = server.connect();
+    holder.exchange("ACQ4ME k 1 1 1", "LOCKED");
+    let both = format!("{without},{with}");
+    let first_lines = format!("{with}\nkey: k\nholders: 1\n");
+    let shown = ask(&both, &["key", "k"]).stdout;
+    assert!(shown.starts_with(&first_lines), "{shown}");
+    assert!(!shown.contains(&without), "{shown}");
+    assert_eq!(ask(&both, &["key", "k", "--json"]).stdout.lines().count(), 2);
+    let nowhere = ask(&both, &["key", "l"]).stdout;
+    assert_eq!(nowhere.matches("key: l\nholders: 0\n").count(), 2, "{nowhere}");
+    // One that does not answer may have it too.
+    let output = ask(&format!("127.0.0.1:1,{with}"), &["key", "k"]);
+    assert_eq!(output.code, Some(75));
+    assert!(output.stdout.starts_with(&first_lines), "{}", output.stdout);
 }
 
 #[test]

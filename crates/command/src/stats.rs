@@ -123,17 +123,39 @@ fn missing_member<'a>(question: &str, answer: &Value) -> Option<&'a str> {
     (!rows.is_some_and(|rows| rows.iter().all(is_row))).then_some(list)
 }
 
-/// Prints the holders and waiters of a key. A space in it is sent as `%20`, and a
-/// backslash that does not begin `\xNN` stands for itself.
+/// Prints the holders and waiters of a key, as text only those of the servers that have it if any
+/// does. A space in it is sent as `%20`, and a backslash that does not begin `\xNN` stands for
+/// itself.
 pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> ExitCode {
     if key.is_empty() || key.contains(&b'\n') {
         print_error("a key is not empty and has no line end");
         return ExitCode::from(status::USAGE);
     }
-    print_each(servers, |server| Ok((ask_for_key(server, key, as_json)?, None)))
+    let answers = ask_each(servers, |server| ask_for_key(server, key, as_json));
+    let is_there = |answer: &Result<KeyReport, _>| answer.as_ref().is_ok_and(|it| it.is_there);
+    let is_anywhere = answers.iter().any(is_there);
+    let is_answered = answers.iter().any(Result::is_ok);
+    let shown = servers.iter().zip(answers);
+    let shown = shown.filter(|(_, it)| as_json || !is_anywhere || it.is_err() || is_there(it));
+    let shown = shown.map(|(server, it)| (server, it.map(|answer| (answer.report, None))));
+    let code = print_answers(shown.collect(), servers.len() > 1);
+    if is_answered && !is_anywhere && key.contains(&b'*') {
+        let typed = String::from_utf8_lossy(key);
+        print_error(&format!(
+            "'{typed}' is a pattern: poolcounter keys '{typed}' lists the keys that match"
+        ));
+    }
+    code
 }
 
-fn ask_for_key(server: &ServerName, key: &[u8], as_json: bool) -> Result<Report, NoAnswer> {
+/// What a server says of a key.
+struct KeyReport {
+    report: Report,
+    /// Clients hold it or wait for it there.
+    is_there: bool,
+}
+
+fn ask_for_key(server: &ServerName, key: &[u8], as_json: bool) -> Result<KeyReport, NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
     let mut question = key_question(&key_from_user(key));
     if let Some(beginning) = String::from_utf8_lossy(key).strip_suffix(CUT) {
@@ -143,11 +165,13 @@ fn ask_for_key(server: &ServerName, key: &[u8], as_json: bool) -> Result<Report,
             [whole] if found.left_out == 0 => {
                 question = key_question(&key_from_user(whole.as_bytes()));
             }
-            _ => return Ok(several_keys(&found, as_json)),
+            _ => return Ok(KeyReport { report: several_keys(&found, as_json), is_there: true }),
         }
     }
     let answer = ask_json(&mut connection, &question)?;
-    Ok(if as_json { Report::Json(answer) } else { Report::Text(key_lines(&answer)) })
+    let is_there = answer["locks"].as_array().is_some_and(|locks| !locks.is_empty());
+    let report = if as_json { Report::Json(answer) } else { Report::Text(key_lines(&answer)) };
+    Ok(KeyReport { report, is_there })
 }
 
 /// What to ask about a key: as it is if it can be, which is shorter, or as text. A carriage return
@@ -242,8 +266,16 @@ fn print_each(
     ask: impl Fn(&ServerName) -> Result<ReportAndNote, NoAnswer> + Sync,
 ) -> ExitCode {
     let answers = ask_each(servers, ask);
+    print_answers(servers.iter().zip(answers).collect(), servers.len() > 1)
+}
+
+/// As [`print_each`], answers that are there; texts with the server's name if `are_named`.
+fn print_answers(
+    answers: Vec<(&ServerName, Result<ReportAndNote, NoAnswer>)>,
+    are_named: bool,
+) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
-    for (server, answer) in servers.iter().zip(answers) {
+    for (server, answer) in answers {
         let (shown, note) = match answer {
             Ok(report) => report,
             Err(e) => {
@@ -252,8 +284,8 @@ fn print_each(
             }
         };
         let is_said = match shown {
-            Report::Text(text) if servers.len() == 1 => print(&text),
-            Report::Text(text) => print(&format!("{server}\n{text}\n")),
+            Report::Text(text) if are_named => print(&format!("{server}\n{text}\n")),
+            Report::Text(text) => print(&text),
             Report::Json(value) => print_of_server(server, value),
         };
         print_note(server.as_str(), note);
