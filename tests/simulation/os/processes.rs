@@ -102,7 +102,7 @@ pub(crate) mod thread {
     use std::time::Duration;
 
     pub(crate) fn sleep(duration: Duration) {
-        kernel(|k| k.now_ns += duration.as_nanos() as u64);
+        kernel(|k| k.advance(duration.as_nanos() as u64));
     }
 }
 
