@@ -1,7 +1,7 @@
-//! `drain`, `undrain`, `restart` and `control`, on the control socket.
+//! `drain`, `undrain` and `control`, on the control socket.
 
 use crate::command::{ask, binary, poolcounter, shell};
-use crate::support::restart::{CONTINUED, Place, restart, wait_for_unaccepted};
+use crate::support::restart::{CONTINUED, Place, children, restart, wait_for_unaccepted};
 use crate::support::{
     Client, Finished, Server, daemon_command, eventually, finish, skip, wait_for_exit,
 };
@@ -379,6 +379,27 @@ fn an_order_that_is_given_up_is_not_executed() {
         assert_eq!(log, "OK log filter: info\n", "{given_up:?}");
     }
     assert_eq!(server.log.count("draining: "), 0);
+}
+
+/// For the first process of a container the kernel has no default actions.
+#[test]
+fn a_signal_ends_a_wait_that_is_the_first_process_of_a_container() {
+    let namespace = ["-Urpf", "--kill-child", "--mount-proc"];
+    if Command::new("unshare").args(namespace).arg("true").status().is_ok_and(|s| !s.success()) {
+        return skip("no user and pid namespaces");
+    }
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let (_place, path, server) = controlled();
+        let mut client = server.connect();
+        client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+        let mut inside = Command::new("unshare");
+        inside.args(namespace).arg(binary()).args(["drain", "--wait", "--control-socket", &path]);
+        let mut inside = inside.stdout(Stdio::null()).spawn().expect("unshare, of util-linux");
+        server.log.wait_for("asks: DRAINED");
+        let [first] = children(inside.id())[..] else { panic!("one child") };
+        kill_process(Pid::from_raw(first as i32).expect("a process"), signal).expect("a signal");
+        assert_eq!(wait_for_exit(&mut inside).code(), Some(128 + signal.as_raw()));
+    }
 }
 
 /// The kernel reports its process as 0 then: only the connection tells when it ends.

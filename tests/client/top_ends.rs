@@ -1,8 +1,9 @@
 //! `poolcounter top` ends on request, and when its terminal hangs up.
 
 use crate::command::{binary, lists, scripted};
+use crate::support::restart::children;
 use crate::support::terminal::terminal;
-use crate::support::{PATIENCE, eventually, launched, read_some, wait_for_exit};
+use crate::support::{PATIENCE, eventually, launched, read_some, skip, wait_for_exit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,7 +12,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -108,6 +109,26 @@ fn a_signal_ends_it_and_restores_the_terminal() {
         shown.read_until("\x1b[?1049l");
         assert_eq!(wait_for_exit(&mut shown.top).signal(), Some(signal.as_raw()));
         assert!(!shown.is_raw());
+    }
+}
+
+/// For the first process of a container the kernel has no default actions.
+#[test]
+fn a_signal_ends_it_as_the_first_process_of_a_container() {
+    let namespace = ["unshare", "-Urpf", "--kill-child", "--mount-proc"];
+    if Command::new(namespace[0])
+        .args(&namespace[1..])
+        .arg("true")
+        .status()
+        .is_ok_and(|s| !s.success())
+    {
+        return skip("no user and pid namespaces");
+    }
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let mut shown = Shown::start(&namespace);
+        let [top] = children(shown.top.id())[..] else { panic!("one child") };
+        kill_process(Pid::from_raw(top as i32).expect("a process"), signal).expect("a signal");
+        assert_eq!(wait_for_exit(&mut shown.top).code(), Some(128 + signal.as_raw()));
     }
 }
 

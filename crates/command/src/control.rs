@@ -6,7 +6,7 @@ use super::output::{print, print_error, print_json};
 use super::shown_key::{make_readable, shown};
 use super::stats::key_from_user;
 use super::status;
-use super::unsafe_calls::process_of;
+use super::unsafe_calls::{end_by, process_of};
 
 use connect::{OrderError, connect_unix};
 use protocol::key_text;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
-use signal_hook::low_level::{emulate_default_handler, pipe};
+use signal_hook::low_level::pipe;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -338,7 +338,7 @@ impl DrainWait<'_> {
                 continue;
             }
             if !fds[1].revents().is_empty() {
-                return Err(self.signals.end(self.is_draining));
+                self.signals.end(self.is_draining);
             }
             if fds[0].revents().is_empty() {
                 return Ok(DrainEvent::End);
@@ -378,7 +378,7 @@ impl DrainWait<'_> {
         fds.extend(self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)));
         let is_early = wait_for_any(&mut fds, until)?;
         if !fds[0].revents().is_empty() {
-            return Err(self.signals.end(self.is_draining));
+            self.signals.end(self.is_draining);
         }
         Ok(is_early)
     }
@@ -420,16 +420,13 @@ impl EndingSignals {
     }
 
     /// Ends this command by the signal that has arrived.
-    fn end(&self, is_draining: bool) -> io::Error {
+    fn end(&self, is_draining: bool) -> ! {
         print_error(if is_draining {
             "interrupted; the drain continues (undrain ends it)"
         } else {
             "interrupted before the daemon answered: it does not drain"
         });
-        let signal = self.signal.load(Ordering::SeqCst);
-        // Returns only if it fails.
-        let result = emulate_default_handler(signal as i32);
-        result.err().unwrap_or_else(|| io::ErrorKind::Interrupted.into())
+        end_by(self.signal.load(Ordering::SeqCst) as i32)
     }
 }
 

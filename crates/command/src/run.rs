@@ -15,7 +15,7 @@ use super::duration::{parse_duration, parse_some_duration};
 use super::every_server::ask_each;
 use super::lock_client::{Client, Error, Lock, LockRequest, Outcome};
 use super::status;
-use super::unsafe_calls::{Signals, check_death_signal, end_as_first_process};
+use super::unsafe_calls::{Signals, check_death_signal, end_as_first_process, end_by};
 use connect::{ServerName, uptime};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -171,17 +171,14 @@ pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
 enum RunEnd {
     Status(u8),
     /// By the signal that has ended the command.
-    By(Signals, i32),
+    By(i32),
 }
 
 impl RunEnd {
     fn code(self) -> ExitCode {
         match self {
             RunEnd::Status(code) => ExitCode::from(code),
-            RunEnd::By(signals, signal) => {
-                signals.die_by(signal);
-                ExitCode::from(128 + signal as u8)
-            }
+            RunEnd::By(signal) => end_by(signal),
         }
     }
 }
@@ -359,7 +356,7 @@ fn execute(lock: Option<Lock>, options: &RunOptions, stderr: &StderrThread) -> R
     match ended {
         _ if was_stopped => RunEnd::Status(status::LOST),
         JobEnd::Exited(code) => RunEnd::Status(code),
-        JobEnd::Killed(signal) => RunEnd::By(signals, signal),
+        JobEnd::Killed(signal) => RunEnd::By(signal),
     }
 }
 

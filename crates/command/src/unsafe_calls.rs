@@ -135,24 +135,26 @@ impl Signals {
             if has_forked { named_unless_plain("execve")(e) } else { named("clone")(e) }
         })
     }
+}
 
-    /// Ends this process by a signal that has ended the command, so that a shell sees
-    /// what it would see without `poolcounter run`. Returns if the signal does not end it.
-    pub(super) fn die_by(&self, signal: i32) {
-        use rustix::process::{Resource, Rlimit, setrlimit};
-        // The core of interest is the command's.
-        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-        // SAFETY: the set is initialized by sigemptyset; kill(2) takes any numbers.
-        unsafe {
-            libc::signal(signal, libc::SIG_DFL);
-            let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-            libc::sigemptyset(set.as_mut_ptr());
-            libc::sigaddset(set.as_mut_ptr(), signal);
-            libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
-            // It arrives before this returns.
-            libc::kill(libc::getpid(), signal);
-        }
+/// Ends this process by a signal, so that a shell sees which. The first process of a container
+/// has no default actions: it ends with 128 plus the number.
+#[allow(unsafe_code)]
+pub(super) fn end_by(signal: i32) -> ! {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    // If `run` ends as its command has, the core of interest is the command's.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    // SAFETY: the set is initialized by sigemptyset; raise(3) takes any number.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+        // It arrives before this returns.
+        libc::raise(signal);
     }
+    std::process::exit(128 + signal)
 }
 
 impl AsFd for Signals {

@@ -6,14 +6,14 @@
 //! complete, and for ever from a terminal that has hung up.
 
 use crate::output::print_error;
-use crate::unsafe_calls::may_set_modes;
+use crate::unsafe_calls::{end_by, may_set_modes};
 use connect::failed_call::named;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::{stdin, stdout};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGTTOU};
-use signal_hook::low_level::{emulate_default_handler, pipe, raise};
+use signal_hook::low_level::{pipe, raise};
 use signal_hook::{SigId, flag};
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
@@ -217,8 +217,7 @@ impl Keeper {
 
     fn end_by(&self, signal: i32) -> ! {
         let _owner = self.let_go();
-        let _ = emulate_default_handler(signal);
-        std::process::exit(1)
+        end_by(signal)
     }
 
     /// Waits for a signal; in the background, for a while at most. True if the terminal
