@@ -1,18 +1,16 @@
 //! Turns events of signals and of operators' connections into orders; operators that wait for
-//! the end of a drain; whether SIGHUP is a hangup or asks for a hot restart.
+//! the end of a drain.
 
 use crate::operator::control_socket::{ControlConnectionState, ControlSocket, Request, parse};
 use crate::operator::run_time_settings::RunTimeSettings;
 use crate::platform::os::fd::OwnedFd;
-use crate::platform::os::fs::{Mode, OFlags, open};
 use crate::platform::os::mio::Registry;
-use crate::platform::os::{env, process};
-use crate::platform::sys::{self, Signal};
+use crate::platform::sys;
+use crate::platform::terminal::is_meant_by;
 use crate::sockets::ids::ControlClient;
 use crate::sockets::slots::{Source, watch};
 use engine::Time;
 use std::io;
-use std::sync::LazyLock;
 
 /// The sources of orders, and what orders have set.
 pub(crate) struct Operators {
@@ -177,40 +175,4 @@ fn order_of(signal: sys::Signal) -> Option<Order> {
         sys::SIGUSR2 => Some(Order::ToggleDrain),
         _ => None,
     }
-}
-
-/// Tells the next image of this process, named by its id, that it was started from a
-/// terminal, which may have hung up by then.
-const TERMINAL_VARIABLE: &str = "POOLCOUNTERD_TERMINAL";
-
-/// Whether a shell leads the session of the daemon's terminal. When the terminal hangs up,
-/// the kernel signals the shell, and the shell signals the daemon.
-static IS_UNDER_SHELL: LazyLock<bool> =
-    LazyLock::new(|| !sys::is_session_leader() && (was_under_shell() || has_terminal()));
-
-/// Notes whether there is a terminal. To be called at the start, before it can hang up.
-pub(crate) fn record_terminal() {
-    LazyLock::force(&IS_UNDER_SHELL);
-}
-
-/// Whether this SIGHUP means that the terminal hung up. A session leader, for instance
-/// in a container with a terminal, gets that signal from the kernel; one from a process
-/// is then an operator's request.
-pub(crate) fn is_meant_by(signal: &Signal) -> bool {
-    signal.is_from_kernel || *IS_UNDER_SHELL
-}
-
-/// The environment variable for the next image.
-pub(crate) fn for_next_image() -> Option<(&'static str, String)> {
-    IS_UNDER_SHELL.then(|| (TERMINAL_VARIABLE, process::id().to_string()))
-}
-
-fn was_under_shell() -> bool {
-    env::var(TERMINAL_VARIABLE).is_ok_and(|pid| pid == process::id().to_string())
-}
-
-/// Whether there is a controlling terminal: tty(4), ENXIO without one.
-fn has_terminal() -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    open("/dev/tty", flags, Mode::empty()).is_ok()
 }

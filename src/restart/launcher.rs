@@ -1,7 +1,6 @@
 //! Starts a new binary, in a trial and in the restart itself: its path, the two files that it
 //! gets (snapshot, answer), its arguments and environment, exec.
 
-use crate::operator::orders;
 use crate::platform::failed_call::{named, named_unless_plain};
 use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::platform::os::fs::{
@@ -13,7 +12,7 @@ use crate::platform::os::io::{
 };
 use crate::platform::os::stdio::stdin;
 use crate::platform::os::{env, process};
-use crate::platform::sys;
+use crate::platform::{sys, terminal};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -160,7 +159,7 @@ impl Launcher {
     /// The environment of the daemon, with the variables for the next image.
     fn environment(&self) -> Vec<(OsString, OsString)> {
         let handoff = format!("{}:{}", process::id(), self.files.snapshot.as_raw_fd());
-        let ours = [Some((HANDOFF_VARIABLE, handoff)), orders::for_next_image()];
+        let ours = [Some((HANDOFF_VARIABLE, handoff)), terminal::for_next_image()];
         let is_ours = |name: &OsString| ours.iter().flatten().any(|(ours, _)| name == ours);
         let mut environment: Vec<_> = env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
         environment.extend(ours.iter().flatten().map(|(name, value)| (name.into(), value.into())));

@@ -5,7 +5,7 @@ use crate::clients::input::Input;
 use crate::listening::listeners::Listeners;
 use crate::logging::logger;
 use crate::logging::systemd::ServiceManager;
-use crate::operator::orders::{self, Operators};
+use crate::operator::orders::Operators;
 use crate::operator::rule_book::{RuleBook, read_rules};
 use crate::operator::run_time_settings::RunTimeSettings;
 use crate::options::Options;
@@ -13,7 +13,7 @@ use crate::platform::failed_call::named;
 use crate::platform::hash_seed::random_seed;
 use crate::platform::os::Engine;
 use crate::platform::os::mio::Poll;
-use crate::platform::{clock, needed_calls, sys};
+use crate::platform::{clock, needed_calls, sys, terminal};
 use crate::reporting::http::Http;
 use crate::reporting::report_queue::Reporting;
 use crate::restart::launcher::{Launcher, inherited_snapshot};
@@ -36,7 +36,7 @@ impl Server {
     /// # Errors
     /// Why it can't listen, or which resource the kernel refuses.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        orders::record_terminal();
+        terminal::record();
         match inherited_snapshot()? {
             Some(snapshot) => Self::resume(options, snapshot),
             None => Self::start_empty(options),
