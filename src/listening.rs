@@ -5,6 +5,7 @@
 
 pub(crate) mod accepting;
 pub(crate) mod addresses;
+mod drain;
 pub(crate) mod listener;
 pub(crate) mod listeners;
 pub(crate) mod opening;

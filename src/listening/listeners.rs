@@ -1,8 +1,9 @@
 //! All listeners: opens and adopts those that are wanted, closes others; registers and
-//! deregisters them; drain, and its log.
+//! deregisters them.
 
 use crate::listening::accepting::{Acceptor, NewConnection};
 use crate::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, overlap, wanted};
+use crate::listening::drain::Drain;
 use crate::listening::listener::{
     Listener, ListenerStage, ListenerState, PauseCause, SocketSettings,
 };
@@ -20,28 +21,15 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
 
-/// How often a drain logs how many clients are left.
-const DRAIN_LOG_INTERVAL_NS: u64 = 10_000_000_000;
-
 /// The listeners, and the state of accepting and draining.
 pub(crate) struct Listeners {
     settings: SocketSettings,
     pub(crate) all: Vec<Listener>,
     last_number: usize,
     acceptor: Acceptor,
-    drain: Drain,
+    pub(super) drain: Drain,
     /// The port that `-p 0` got: UNDRAIN reuses it.
     free_port: Option<u16>,
-}
-
-/// The state of a drain.
-#[derive(Debug, Default)]
-struct Drain {
-    is_on: bool,
-    /// Inherited sockets that are closed and can't be opened again, by name.
-    lost: Vec<String>,
-    /// When to log next how many clients are left.
-    next_log: Time,
 }
 
 /// What a hot restart carries over of the listeners.
@@ -93,7 +81,7 @@ impl Listeners {
         };
         let all = state.listeners.into_iter().filter_map(resume).collect();
         let mut listeners = Self::new(SocketSettings::new(options), all);
-        listeners.drain = Drain { is_on: state.draining, lost: state.lost, next_log: clock::now() };
+        listeners.drain = Drain::resume(state.draining, state.lost);
         listeners.free_port = state.free_port;
         listeners.acceptor = Acceptor::new(state.own_descriptors.into());
         // New connections are accepted before the first turn.
@@ -391,58 +379,14 @@ impl Listeners {
     }
 }
 
-/// Drain.
 impl Listeners {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let drain_log = self.drain.is_on.then_some(self.drain.next_log);
+        let drain_log = self.drain.next_deadline();
         self.all.iter().filter_map(Listener::paused_until).chain(drain_log).min()
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
-        self.drain.is_on
-    }
-
-    /// Whether clients may wait in the queues of listeners that close.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.all.iter().any(|listener| listener.stage != ListenerStage::Open)
-    }
-
-    /// Logs during a drain, every ten seconds, how many `clients` are left.
-    pub(crate) fn log_drain(&mut self, clients: usize, now: Time) {
-        if now >= self.drain.next_log {
-            info!("draining: connections left: {clients}");
-            self.drain.next_log = now.plus_ns(DRAIN_LOG_INTERVAL_NS);
-        }
-    }
-
-    /// Stops taking new clients, except those in the queues.
-    pub(crate) fn drain(&mut self) {
-        self.drain.is_on = true;
-        self.drain.next_log = clock::now().plus_ns(DRAIN_LOG_INTERVAL_NS);
-        let clients = self.all.iter_mut().filter(|l| l.purpose() == Purpose::Clients);
-        clients.for_each(Listener::begin_to_close);
-    }
-
-    /// Takes new clients again, on the addresses of the current `options`.
-    ///
-    /// # Errors
-    /// Why it can't; the drain continues then.
-    pub(crate) fn undrain(&mut self, options: &Options, registry: &Registry) -> Result<(), String> {
-        if !self.drain.lost.is_empty() {
-            return Err(format!(
-                "{} was passed by systemd or as standard input and is closed: this daemon can't \
-                 listen there again, but the next one can; end this one (`systemctl restart \
-                 poolcounter.service`, or wait for the last client to leave)",
-                self.drain.lost.join(", "),
-            ));
-        }
-        self.drain.is_on = false;
-        let result = self.reopen(options, registry);
-        self.drain.is_on = result.is_err();
-        result
-    }
-
-    fn reopen(&mut self, options: &Options, registry: &Registry) -> Result<(), String> {
+    /// Opens what is closed again, on the addresses of the current `options`.
+    pub(super) fn reopen(&mut self, options: &Options, registry: &Registry) -> Result<(), String> {
         let wanted = wanted(options).map_err(|e| e.to_string())?;
         let mut opened = self.open_missing(&wanted).map_err(|e| e.to_string())?;
         for listener in &mut opened {
