@@ -29,7 +29,8 @@
 //! | `Failed` | | nothing: the end of its input makes it `Closing` |
 //!
 //! Two flags go with any state: `reads_to_end`, from an event that the peer has closed until the
-//! socket is drained, and `watches_writable`, from the first flush that blocks.
+//! socket is drained and no report is to be made for it, and `watches_writable`, from the first
+//! flush that blocks.
 
 use crate::clients::admission::{Admission, Newcomer, Newcomers, Refusal, Verdict};
 use crate::clients::connection::{
