@@ -5,9 +5,8 @@
 //! until a change has reached all of them, no count of holders would be right.
 
 use crate::lock::{LockId, PoolId};
-use crate::rules::matcher::{Matcher, Matches};
+use crate::rules::Rules;
 use crate::rules::rule::Rule;
-use crate::rules::{RuleInForce, Rules};
 use crate::time::Time;
 use crate::{Engine, HEIRS};
 use alloc::string::String;
@@ -15,38 +14,6 @@ use alloc::vec::Vec;
 
 /// After how many keys the caller hears of the progress.
 const KEYS_PER_REPORT: usize = 1_000;
-
-/// How the matches of a key follow from those that it had.
-struct Rematch {
-    /// By the number of an old rule: the new rules with its pattern.
-    kept: Vec<u64>,
-    /// The patterns that no old rule had.
-    added: Matcher,
-    /// The numbers of their rules.
-    numbers: Vec<usize>,
-}
-
-impl Rematch {
-    fn new(old: &Rules, new: &Rules) -> Self {
-        let same = |old: &RuleInForce| {
-            let has_pattern = |new: &RuleInForce| new.rule.pattern == old.rule.pattern;
-            let rules = new.in_force.iter().enumerate().filter(|(_, new)| has_pattern(new));
-            rules.fold(0, |rules, (n, _)| rules | 1 << n)
-        };
-        let kept: Vec<u64> = old.in_force.iter().map(same).collect();
-        let known = kept.iter().fold(0, |all, rules| all | rules);
-        let is_added = |n: &usize| known >> n & 1 == 0;
-        let numbers: Vec<usize> = (0..new.in_force.len()).filter(is_added).collect();
-        let added = Matcher::new(numbers.iter().map(|&n| &new.in_force[n].rule.pattern));
-        Rematch { kept, added, numbers }
-    }
-
-    fn matches(&self, before: Matches, key: &[u8]) -> Matches {
-        let kept = before.iter().fold(0, |rules, n| rules | self.kept[n]);
-        let added = self.added.matches(key);
-        Matches(added.iter().fold(kept, |rules, n| rules | 1 << self.numbers[n]))
-    }
-}
 
 /// What follows when all keys have their new matches.
 #[derive(Default)]
@@ -103,24 +70,21 @@ impl Engine {
     }
 
     fn reach_keys(&mut self, old: &Rules, mut go_on: impl FnMut()) -> Reached {
-        let rematch = Rematch::new(old, &self.rules);
         let mut reached = Reached::default();
         let pools: Vec<PoolId> = self.pools.iter().map(|(id, _)| id).collect();
         for keys in pools.chunks(KEYS_PER_REPORT) {
             for &pool in keys {
-                self.reach_key(pool, old, &rematch, &mut reached);
+                self.reach_key(pool, old, &mut reached);
             }
             go_on();
         }
-        self.rules.matcher.count_bytes(rematch.added.matched_bytes());
         reached
     }
 
-    fn reach_key(&mut self, pool: PoolId, old: &Rules, rematch: &Rematch, reached: &mut Reached) {
+    fn reach_key(&mut self, pool: PoolId, old: &Rules, reached: &mut Reached) {
         let of_pool = self.pools.get_mut(pool);
-        let before = of_pool.matches;
-        let matches = rematch.matches(before, of_pool.key());
-        of_pool.matches = matches;
+        let matches = self.rules.matching(of_pool.key());
+        let before = core::mem::replace(&mut of_pool.matches, matches);
         let holders = of_pool.holders;
         self.rules.count_holders(matches, holders.len());
         if old.max_hold_s(before) != self.rules.max_hold_s(matches) {
