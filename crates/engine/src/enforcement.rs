@@ -2,6 +2,7 @@
 
 use crate::counts::measures::LockOutcome;
 use crate::lock::{ClientId, Lock, LockId, PoolId};
+use crate::pool::Pool;
 use crate::rules::matcher::Matches;
 use crate::rules::{LimitedRequest, QueueLen};
 use crate::time::Time;
@@ -24,7 +25,9 @@ impl Engine {
             None => self.rules.matching(request.key),
         };
         if let Some(pool) = found.pool.filter(|_| self.rules.limit_room(matches)) {
-            self.fill_from_the_front(pool, now);
+            // Room that a release on another key has made goes to waiters before newcomers, in
+            // line: a request must not look at a whole crowd.
+            self.fill(pool, true, now);
         }
         let queue = found.pool.map_or(QueueLen::default(), |pool| self.pools.get(pool).len());
         let limited = self.rules.limit(matches, request, queue);
@@ -38,13 +41,18 @@ impl Engine {
         answer
     }
 
-    /// Room that a release on another key has made goes to the first waiter of each kind, as long
-    /// as it is enough for it, before it goes to a newcomer.
-    fn fill_from_the_front(&mut self, pool: PoolId, now: Time) {
+    /// Gives the room of a key to the waiters that it is enough for: those of `ACQ4ME` first, the
+    /// oldest first. `in_line`: no waiter passes an older one of its kind.
+    pub(super) fn fill(&mut self, pool: PoolId, in_line: bool, now: Time) {
         for &phase in HEIRS {
-            let first = |engine: &Self| engine.pools.get(pool).queue(phase).first(&engine.locks);
-            while let Some(id) = first(self).filter(|&id| self.has_room_for(id)) {
-                self.hand_to(id, now);
+            let mut next = self.pools.get(pool).queue(phase).first(&self.locks);
+            while let Some(id) = next {
+                next = self.pools.get(pool).queue(phase).next(&self.locks, id);
+                if self.has_room_for(id) {
+                    self.hand_to(id, now);
+                } else if in_line {
+                    break;
+                }
             }
         }
     }
@@ -91,12 +99,9 @@ impl Engine {
     }
 
     /// Whether the limits of a key allow one more holder, namely this waiter.
-    pub(super) fn has_room_for(&self, waiter: LockId) -> bool {
+    fn has_room_for(&self, waiter: LockId) -> bool {
         let lock = &self.locks[waiter as usize];
-        let pool = self.pools.get(lock.pool);
-        let limit = self.rules.workers(pool.matches);
-        let workers = limit.map_or(lock.workers.into(), |(_, workers)| workers);
-        pool.holders.len() < workers && self.rules.exhausted_total(pool.matches).is_none()
+        self.has_room(self.pools.get(lock.pool), lock.workers.into())
     }
 
     /// Whether a waiter may inherit the slot of a holder that has left. While there are more
@@ -104,9 +109,12 @@ impl Engine {
     #[cold]
     pub(super) fn may_inherit(&self, pool: PoolId) -> bool {
         let pool = self.pools.get(pool);
-        let holders = pool.holders.len();
-        let workers = self.rules.workers(pool.matches);
-        let exceeds_workers = workers.is_some_and(|(_, workers)| holders >= workers);
-        holders == 0 || !(exceeds_workers || self.rules.exhausted_total(pool.matches).is_some())
+        pool.holders.len() == 0 || self.has_room(pool, u32::MAX)
+    }
+
+    /// Whether rules allow one more holder, or these `workers` where no rule says how many.
+    fn has_room(&self, pool: &Pool, workers: u32) -> bool {
+        let workers = self.rules.workers(pool.matches).map_or(workers, |(_, workers)| workers);
+        pool.holders.len() < workers && self.rules.exhausted_total(pool.matches).is_none()
     }
 }

@@ -55,7 +55,7 @@ impl Engine {
         self.restart_timers(holds, now);
         may_have_room.sort_unstable();
         for (_, pool) in may_have_room {
-            self.fill(pool, now);
+            self.fill(pool, false, now);
         }
     }
 
@@ -106,19 +106,6 @@ impl Engine {
             self.wheel.stop(&mut self.locks, id);
             if let Some(deadline) = self.hold_deadline(id) {
                 self.wheel.start(&mut self.locks, id, deadline.max(now));
-            }
-        }
-    }
-
-    /// Gives the free slots of a key to the waiters that they are enough for.
-    fn fill(&mut self, pool: PoolId, now: Time) {
-        for &phase in HEIRS {
-            let mut next = self.pools.get(pool).queue(phase).first(&self.locks);
-            while let Some(id) = next {
-                next = self.pools.get(pool).queue(phase).next(&self.locks, id);
-                if self.has_room_for(id) {
-                    self.hand_to(id, now);
-                }
             }
         }
     }
