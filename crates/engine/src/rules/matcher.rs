@@ -13,7 +13,7 @@ use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::ops::Range;
 
 /// Which of the rules in force match a key: bit n stands for rule n.
@@ -46,10 +46,10 @@ pub(crate) struct Matcher {
     by_first_byte: Vec<u64>,
     /// `None` if no pattern has a piece between stars.
     automaton: Option<NFA>,
-    /// By the number of a piece: the pieces that end with it, itself included.
-    endings: Vec<Range<usize>>,
     /// By the number of a piece: the rules whose first piece it ends with.
     begins: Vec<u64>,
+    /// Space for a search, so that it allocates nothing.
+    waiting: RefCell<Vec<u64>>,
     /// How many bytes of keys it was compared with.
     matched_bytes: Cell<u64>,
 }
@@ -80,20 +80,21 @@ struct PatternParts {
     pieces: Vec<Piece>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Piece {
-    number: usize,
     len: usize,
+    /// The numbers of the pieces that end with it, itself included.
+    endings: Range<usize>,
 }
 
 impl PatternParts {
     fn of(pattern: &Pattern, texts: &[&[u8]]) -> Self {
         let (first, between, last) = pattern.parts();
-        let number = |text: &[u8]| {
-            let place = texts.binary_search_by(|other| backwards(other).cmp(backwards(text)));
-            place.expect("all pieces are there")
+        let piece = |text: &[u8]| {
+            let number = texts.partition_point(|other| backwards(other).lt(backwards(text)));
+            let endings = texts[number..].partition_point(|other| other.ends_with(text));
+            Piece { len: text.len(), endings: number..number + endings }
         };
-        let piece = |text: &[u8]| Piece { number: number(text), len: text.len() };
         PatternParts {
             first: first.to_vec(),
             last: last.map(<[u8]>::to_vec),
@@ -133,15 +134,14 @@ impl Matcher {
     pub(crate) fn new<'a>(patterns: impl Iterator<Item = &'a Pattern>) -> Self {
         let patterns: Vec<&Pattern> = patterns.collect();
         let texts = pieces_of(&patterns);
-        let ending = |n: usize| texts[n..].partition_point(|text| text.ends_with(texts[n]));
         let build = || NFA::new(&texts).expect("patterns are far shorter than 2^31 bytes");
         let mut matcher = Matcher {
             patterns: Vec::new(),
             open_ended: 0,
             by_first_byte: vec![0; 1 + usize::from(u8::MAX)],
             automaton: (!texts.is_empty()).then(build),
-            endings: (0..texts.len()).map(|n| n..n + ending(n)).collect(),
             begins: vec![0; texts.len()],
+            waiting: RefCell::default(),
             matched_bytes: Cell::new(0),
         };
         for (rule, pattern) in patterns.into_iter().enumerate() {
@@ -152,8 +152,7 @@ impl Matcher {
 
     fn add(&mut self, rule: usize, parts: PatternParts) {
         if let Some(piece) = parts.pieces.first() {
-            let endings = self.endings[piece.number].clone();
-            self.begins[endings].iter_mut().for_each(|rules| *rules |= 1 << rule);
+            self.begins[piece.endings.clone()].iter_mut().for_each(|rules| *rules |= 1 << rule);
         }
         match parts.first.first() {
             Some(&byte) => self.by_first_byte[usize::from(byte)] |= 1 << rule,
@@ -198,30 +197,29 @@ impl Matcher {
         let Some(automaton) = &self.automaton else {
             return 0;
         };
-        let (mut few, mut many) = ([0; RULES_MAX], Vec::new());
-        let waiting = match few.get_mut(..self.begins.len()) {
-            Some(few) => few,
-            None => {
-                many.resize(self.begins.len(), 0);
-                &mut many[..]
-            }
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.clear();
+        waiting.extend(self.begins.iter().map(|begins| begins & searched));
+        let mut search = Search {
+            matcher: self,
+            key_bytes: key.len(),
+            waiting: &mut waiting,
+            found: [0; RULES_MAX],
+            rest: [0; RULES_MAX],
+            left: searched,
         };
-        for (waiting, begins) in waiting.iter_mut().zip(&self.begins) {
-            *waiting = begins & searched;
-        }
-        let mut search = Search::new(self, searched, waiting, key.len());
         let mut state = automaton.start_state(Anchored::No).expect("it searches everywhere");
-        for (end, &byte) in (1..).zip(key) {
+        for (at, &byte) in key.iter().enumerate() {
             state = automaton.next_state(Anchored::No, state, byte);
             if automaton.is_match(state) {
                 // The longest one comes first, and ends with all others.
-                search.record(automaton.match_pattern(state, 0).as_usize(), end);
+                search.record(automaton.match_pattern(state, 0).as_usize(), at + 1);
                 if search.left == 0 {
                     break;
                 }
             }
         }
-        search.matching
+        searched & !search.left
     }
 }
 
@@ -235,57 +233,39 @@ struct Search<'a> {
     found: [u8; RULES_MAX],
     /// Where each rule's next piece may begin.
     rest: [u32; RULES_MAX],
-    /// The rules that wait for a piece.
+    /// The rules that the key does not match so far.
     left: u64,
-    /// The rules of which all pieces were found.
-    matching: u64,
 }
 
-impl<'a> Search<'a> {
-    fn new(matcher: &'a Matcher, searched: u64, waiting: &'a mut [u64], key_bytes: usize) -> Self {
-        let mut rest = [0; RULES_MAX];
-        for rule in Matches(searched & !matcher.open_ended).iter() {
-            rest[rule] = matcher.patterns[rule].first.len() as u32;
-        }
-        Search {
-            matcher,
-            key_bytes,
-            waiting,
-            found: [0; RULES_MAX],
-            rest,
-            left: searched,
-            matching: 0,
-        }
-    }
-
+impl Search<'_> {
     /// This piece, and no longer one, ends in the key at `end`.
     #[inline(always)]
     fn record(&mut self, longest: usize, end: usize) {
         for rule in Matches(self.waiting[longest]).iter() {
-            let pieces = &self.matcher.patterns[rule].pieces;
-            let piece = pieces[usize::from(self.found[rule])];
-            if end - piece.len >= self.rest[rule] as usize {
-                self.advance(rule, piece, end);
+            let PatternParts { first, pieces, .. } = &self.matcher.patterns[rule];
+            let rest = first.len().max(self.rest[rule] as usize);
+            if end - pieces[usize::from(self.found[rule])].len >= rest {
+                self.advance(rule, end);
             }
         }
     }
 
     /// A rule's next piece ends at `end`.
-    fn advance(&mut self, rule: usize, piece: Piece, end: usize) {
-        let Matcher { patterns, endings, .. } = self.matcher;
-        let ending = |piece: Piece| endings[piece.number].clone();
-        self.waiting[ending(piece)].iter_mut().for_each(|rules| *rules &= !(1 << rule));
+    fn advance(&mut self, rule: usize, end: usize) {
+        let parts = &self.matcher.patterns[rule];
+        let found = usize::from(self.found[rule]);
+        let ending = parts.pieces[found].endings.clone();
+        self.waiting[ending].iter_mut().for_each(|rules| *rules &= !(1 << rule));
         self.found[rule] += 1;
         self.rest[rule] = end as u32;
-        match patterns[rule].pieces.get(usize::from(self.found[rule])) {
-            Some(&next) => {
-                self.waiting[ending(next)].iter_mut().for_each(|rules| *rules |= 1 << rule);
+        match parts.pieces.get(found + 1) {
+            Some(next) => {
+                let ending = next.endings.clone();
+                self.waiting[ending].iter_mut().for_each(|rules| *rules |= 1 << rule);
             }
-            None => {
-                self.left &= !(1 << rule);
-                let fits = end + patterns[rule].last_bytes() <= self.key_bytes;
-                self.matching |= u64::from(fits) << rule;
-            }
+            // Otherwise the key is too short for its last piece, wherever this one stands.
+            None if end + parts.last_bytes() <= self.key_bytes => self.left &= !(1 << rule),
+            None => {}
         }
     }
 }
