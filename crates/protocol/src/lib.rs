@@ -1,6 +1,6 @@
-//! Bytes → lines → commands, and replies in both directions; queries; keys and rules as text.
-//! The engine, the reports, the daemon, the client and the command call it. It may know nothing but
-//! bytes: it decides nothing and, without std, names no socket, file, clock or thread.
+//! Bytes → lines → commands, and replies in both directions; queries; keys, rules and times as
+//! text. The engine, the reports, the daemon, the client and the command call it. It may know
+//! nothing but bytes: it decides nothing and, without std, names no socket, file, clock or thread.
 //!
 //! `docs/reference/protocol.md` says what a line means; this crate only recognises it. The
 //! engine decides whether a request is *allowed*: it also refuses a missing key and a
@@ -20,11 +20,13 @@ mod numbers;
 mod query;
 mod reply;
 mod rules_text;
+mod time_text;
 
 pub use key_text::{key_from_text, key_on_the_wire, key_text, key_text_cut};
 pub use query::{List, MatchingKeys, Query, ROWS, Span, Subject};
 pub use reply::Reply;
 pub use rules_text::rules_text;
+pub use time_text::{seconds_from_text, time_from_text, time_text};
 
 use lines::LINE_START_BYTES;
 use memchr::memchr;
