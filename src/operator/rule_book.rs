@@ -8,12 +8,13 @@ use crate::platform::os::io::Errno;
 use engine::Time;
 use engine::rules::rule::{FILE_BYTES_MAX, Rule, parse_file};
 use engine::rules::{RULES_MAX, Rules};
-use protocol::key_from_text;
+use protocol::{key_from_text, time_text};
 use reports::RuleOrders;
 use reports::lists::{RuleSource, explain};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 /// Reads the file of `--rules`. Without the option there are no rules, as with an empty file.
 ///
@@ -197,7 +198,7 @@ impl RuleBook {
         }
         let until = for_s.map(|seconds| now.plus_seconds(seconds));
         let answer = match for_s {
-            Some(seconds) => format!("{rule}, for {seconds} s"),
+            Some(seconds) => format!("{rule}, for {}", time_text(Duration::from_secs(seconds))),
             None => rule.to_string(),
         };
         let name = rule.name.clone();

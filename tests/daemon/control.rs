@@ -627,8 +627,8 @@ fn every_order_accepts_keys_as_lists_print_them() {
             let answer = operator.list(&[b"STATS KEY ", key].concat());
             assert_eq!(answer[1], "holders: 1", "{printed}");
         }
-        let limited = operator.ask(&format!("RULE SET slow {printed} max-hold=600"));
-        assert_eq!(limited, format!("OK rule slow {printed} max-hold=600"));
+        let limited = operator.ask(&format!("RULE SET slow {printed} max-hold=10m"));
+        assert_eq!(limited, format!("OK rule slow {printed} max-hold=10m"));
         let answer = operator.list(format!("STATS KEY {printed}").as_bytes());
         assert!(answer.iter().any(|line| line.starts_with("max_hold: 600")), "{answer:?}");
         holder.exchange("RELEASE", "RELEASED");

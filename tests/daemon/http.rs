@@ -131,7 +131,7 @@ fn history_marks_what_operators_did() {
     other.settle();
     for order in [
         "LOG warn",
-        "RULE SET slow enwiki:* max-hold=120",
+        "RULE SET slow enwiki:* max-hold=2m",
         "RULE OFF nobody",
         "FREE --dry-run KEY enwiki:pcache:idhash:2-0!canonical:revid:7",
         "FREE KEY enwiki:pcache:idhash:2-0!canonical:revid:7",
@@ -158,7 +158,7 @@ fn history_marks_what_operators_did() {
         let mark = shown.iter().find(|mark| mark.0 == what);
         mark.map(|(_, detail)| detail.as_str()).expect("the mark")
     };
-    assert_eq!(detail("rule"), "slow enwiki:* max-hold=120");
+    assert_eq!(detail("rule"), "slow enwiki:* max-hold=2m");
     assert_eq!(
         detail("free"),
         "closed 1 connection: holds: 1, waits: 0: KEY enwiki:pcache:idhash:2-0!canonical:revid:7"

@@ -6,6 +6,7 @@ use crate::support::notified::Notified;
 use crate::support::restart::{CONTINUED, Place, refused_restart, restart};
 use crate::support::status::WRONG_OPTIONS;
 use crate::support::{Client, Finished, Server, daemon_command, eventually, finish};
+use protocol::seconds_from_text;
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
@@ -194,10 +195,10 @@ fn a_file_may_reach_the_limits_of_size_and_rules() {
 /// JSON doubles each backslash in the answer of the new binary.
 #[test]
 fn the_longest_rules_survive_a_hot_restart() {
-    let most = "4294967295";
+    let (most, time) = ("4294967295", "49709d23h59m59s");
     let settings = format!(
-        "workers={most} maxqueue={most} timeout={most} total={most} max-hold={most} \
-         stuck-after={most} deny"
+        "workers={most} maxqueue={most} timeout={time} total={most} max-hold={time} \
+         stuck-after={time} deny"
     );
     let rule = |n| format!("a{n:031} {} {settings}", "\\xff".repeat(64));
     let rules: Vec<String> = (0..64).map(rule).collect();
@@ -324,8 +325,8 @@ fn orders_survive_hot_restarts_until_the_file_changes() {
     assert!(is_executed());
     // Its deadline is unchanged.
     let left = daemon.column("left", "night");
-    let left: f64 = left.trim_end_matches('s').parse().expect(&left);
-    assert!((7_000.0..7_200.0).contains(&left), "{left}");
+    let left = seconds_from_text(&left).expect(&left);
+    assert!((7_000..=7_200).contains(&left), "{left}");
 
     daemon.edit("few few:* workers=1\nbots bot:* deny\n");
     let done = daemon.reload_rules();
@@ -352,7 +353,7 @@ fn orders_survive_hot_restarts_until_the_file_changes() {
 /// Holders from before the restart count, and their remaining time keeps running.
 #[test]
 fn limits_apply_across_a_hot_restart() {
-    let daemon = daemon_with("pair t:* total=2\nslow slow:* max-hold=2\n");
+    let daemon = daemon_with("pair t:* total=2\nslow slow:* max-hold=2s\n");
     let connect = || daemon.server.connect();
     let [mut first, mut second, mut waiter, mut slow] =
         [connect(), connect(), connect(), connect()];
@@ -366,7 +367,7 @@ fn limits_apply_across_a_hot_restart() {
     first.exchange("RELEASE", "RELEASED");
     waiter.expect("LOCKED");
     // A changed file with the same limit under another name.
-    daemon.edit("couple t:* total=2\nslow slow:* max-hold=2\n");
+    daemon.edit("couple t:* total=2\nslow slow:* max-hold=2s\n");
     restart(&daemon.server);
     assert_eq!(daemon.asked("t:3"), "QUEUE_FULL");
     second.exchange("RELEASE", "RELEASED");
@@ -422,13 +423,13 @@ fn orders_change_answers_to_clients_and_are_logged_with_their_sender() {
         ("RULE SET page page:1 deny", "bots bot:* deny; page page:1 deny", ["QUEUE_FULL"; 2]),
         // A new rule goes in front.
         (
-            "RULE SET api page:* timeout=9",
-            "api page:* timeout=9; bots bot:* deny; page page:1 deny",
+            "RULE SET api page:* timeout=9s",
+            "api page:* timeout=9s; bots bot:* deny; page page:1 deny",
             ["QUEUE_FULL"; 2],
         ),
         (
             "RULE RESET page",
-            "api page:* timeout=9; bots bot:* deny; page page:*",
+            "api page:* timeout=9s; bots bot:* deny; page page:*",
             ["QUEUE_FULL", "LOCKED"],
         ),
         ("RULE RESET api", "bots bot:* deny; page page:*", ["QUEUE_FULL", "LOCKED"]),
@@ -564,7 +565,7 @@ fn max_hold_closes_the_connection_of_a_lock_that_is_already_held() {
     waiter.send("ACQ4ME slow:k 1 9 60");
     nested.send("ACQ4ANY nested 1 9 60");
     daemon.server.connect().wait_for_counter("waiting_workers", |n| n == 2);
-    daemon.order("RULE SET slow slow:* max-hold=1");
+    daemon.order("RULE SET slow slow:* max-hold=1s");
     holder.expect_end();
     waiter.expect("LOCKED");
     nested.expect("LOCKED");
@@ -578,14 +579,14 @@ fn max_hold_closes_the_connection_of_a_lock_that_is_already_held() {
 
 #[test]
 fn the_max_hold_option_comes_after_all_rules() {
-    let (place, path) = place_with("long long:* max-hold=600\n");
+    let (place, path) = place_with("long long:* max-hold=10m\n");
     let daemon = Daemon::start_in(place, &["--rules", &path, "--max-hold", "*=1"]);
     let (mut long, mut short) = (daemon.server.connect(), daemon.server.connect());
     long.exchange("ACQ4ME long:k 1 9 0", "LOCKED");
     short.exchange("ACQ4ME k 1 9 0", "LOCKED");
     short.expect_end();
     long.exchange("RELEASE", "RELEASED");
-    assert_eq!(daemon.rules(), ["long long:* max-hold=600", "- * max-hold=1"]);
+    assert_eq!(daemon.rules(), ["long long:* max-hold=10m", "- * max-hold=1s"]);
 }
 
 #[test]
@@ -709,7 +710,7 @@ fn the_watchdog_hears_of_the_daemon_during_a_long_change_of_rules() {
     let has_answered = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let answer = Operator::connect(&path).ask("RULE SET slow *:pcache:* max-hold=600");
+            let answer = Operator::connect(&path).ask("RULE SET slow *:pcache:* max-hold=10m");
             assert!(answer.starts_with("OK"), "{answer}");
             has_answered.store(true, Ordering::Relaxed);
         });

@@ -230,14 +230,14 @@ EFFECTS = {
     ),
     "rule off articles": Limits([(PAGE, 2, (1, 1, 0), (2, 0, 0))], rules=PAGE_RULE),
     "rule reset articles": Limits([(PAGE, 2, (2, 0, 0), (1, 1, 0))], rules=PAGE_RULE, earlier=("rule off articles",)),
-    "rule set waits --for 30m 'CirrusSearch-Search:*' timeout=5": ShorterWait(SEARCH_KEY, instead={"=5": "=1"}),
+    "rule set waits --for 30m 'CirrusSearch-Search:*' timeout=5s": ShorterWait(SEARCH_KEY, instead={"=5s": "=1s"}),
     f"free --key '{PAGE_KEY}'": Handover([PAGE_KEY], [OTHER_KEY]),
     "free --client 17": Handover([PAGE_KEY], [OTHER_KEY]),
     "free --host 10.1.2.20 --max 1000": Handover([request_of(user).split()[1] for user in range(25)], [PAGE_KEY], address="10.1.2.20"),
-    "rule set slow --for 30m 'enwiki:*cache:*' max-hold=120": Handover([PAGE_KEY, OTHER_KEY], [GERMAN_KEY], instead={"=120": "=1"}),
+    "rule set slow --for 30m 'enwiki:*cache:*' max-hold=2m": Handover([PAGE_KEY, OTHER_KEY], [GERMAN_KEY], instead={"=2m": "=1s"}),
     "free --key CirrusSearch-Search:_elasticsearch": Handover([SEARCH_KEY], [PAGE_KEY]),
     "free --key CirrusSearch-Search:_elasticsearch --dry-run": Handover([], [SEARCH_KEY]),
-    "rule set try --for 5m test stuck-after=20": StuckAfter("test", "", 0, 1, instead={"=20": "=1"}),
+    "rule set try --for 5m test stuck-after=20s": StuckAfter("test", "", 0, 1, instead={"=20s": "=1s"}),
     "rule set dumps --for 12h 'job:dumps*' stuck-after=never": StuckAfter("job:dumps-enwiki", "jobs job:* stuck-after=1", 1, 0),
 }
 

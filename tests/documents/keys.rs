@@ -135,7 +135,7 @@ fn words_in(text: &str) -> impl Iterator<Item = &str> {
     words.map(|word| without_seconds(word.trim_end_matches(['.', ':'])))
 }
 
-/// The pattern of `--max-hold PATTERN=SECONDS`.
+/// The pattern of `--max-hold PATTERN=TIME`.
 fn without_seconds(word: &str) -> &str {
     let option = word.rsplit_once('=').filter(|(pattern, _)| pattern.ends_with('*'));
     option.filter(|(_, seconds)| seconds.parse::<u32>().is_ok()).map_or(word, |(it, _)| it)

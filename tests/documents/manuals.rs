@@ -107,8 +107,15 @@ fn rules_5_has_every_setting() {
         RuleSettings::default();
     assert!(workers.or(max_queue).or(timeout_s).or(total).or(max_hold_s).is_none());
     assert!(stuck_after.is_none() && !denies);
-    let settings =
-        ["workers=N", "maxqueue=N", "timeout=N", "total=N", "max-hold=N", "stuck-after=N", "deny"];
+    let settings = [
+        "workers=N",
+        "maxqueue=N",
+        "timeout=TIME",
+        "total=N",
+        "max-hold=TIME",
+        "stuck-after=TIME",
+        "deny",
+    ];
     for setting in settings {
         assert!(page.contains(&format!("\n.It Cm {setting}\n")), "{setting}");
     }

@@ -11,13 +11,14 @@ use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
+use core::time::Duration;
 use engine::observe::heavy_hitters::Ranked;
 use engine::rules::matcher::Matches;
 use engine::rules::rule::Rule;
 use engine::rules::{RULES_MAX, Rules};
 use engine::view::{LockView, Phase, PoolView};
 use engine::{ClientId, Time};
-use protocol::{Mode, Span, Subject, UNLIMITED, key_text};
+use protocol::{Mode, Span, Subject, UNLIMITED, key_text, time_text};
 
 /// How many holders, and how many waiters of each kind, `STATS KEY` lists: as many IPv6
 /// addresses as [`QUEUE_BYTES_MAX`] has room for.
@@ -349,8 +350,8 @@ pub fn rules(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> String {
             }
             None => ["-"; 4].map(str::to_owned),
         };
-        let left = source.until.map(|until| ShortDuration(until.ns_since(view.now)));
-        let left = left.map_or_else(|| "-".to_owned(), |left| left.to_string());
+        let left = source.until.map(|until| until.ns_since(view.now).div_ceil(1_000_000_000));
+        let left = left.map_or_else(|| "-".to_owned(), |s| time_text(Duration::from_secs(s)));
         let (word, rule) = (source.word(), &source.rule);
         line!(text, "{keys:>7} {holders:>7} {waiters:>7} {changed:>10} {word:6} {left:>11} {rule}");
     }

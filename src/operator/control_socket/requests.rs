@@ -1,7 +1,7 @@
 //! Parses a line of an operator, in bytes, since keys are bytes.
 
 use crate::operator::rule_book::RuleOrder;
-use engine::rules::rule::{Rule, check_name};
+use engine::rules::rule::{Rule, check_name, seconds};
 use protocol::{Command, Query, key_from_text};
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -279,7 +279,7 @@ fn parse_rule(rest: &[u8]) -> Result<Request, String> {
         "SET" => {
             let lasts = words.next_if_eq(&"FOR").is_some();
             let for_s =
-                if lasts { Some(parse_duration(words.next().ok_or(EXPECTED)?)?) } else { None };
+                if lasts { Some(parse_lasting(words.next().ok_or(EXPECTED)?)?) } else { None };
             let pattern = words.next().ok_or(EXPECTED)?;
             let rule = Rule::of(name, pattern, words.by_ref());
             RuleOrder::Set { rule: rule.map_err(|why| printable(why.as_bytes()))?, for_s }
@@ -291,19 +291,10 @@ fn parse_rule(rest: &[u8]) -> Result<Request, String> {
     if words.next().is_some() { Err(EXPECTED.to_owned()) } else { Ok(Request::Rule(order)) }
 }
 
-/// Reads `90s`, `30m`, `12h` or `7d`, in seconds.
-fn parse_duration(text: &str) -> Result<u64, String> {
-    let expected =
-        || format!("{}: not a time such as 90s, 30m, 12h or 7d", printable(text.as_bytes()));
-    let unit_s = match text.bytes().last() {
-        Some(b's') => 1,
-        Some(b'm') => 60,
-        Some(b'h') => 3_600,
-        Some(b'd') => 86_400,
-        _ => return Err(expected()),
-    };
-    let count: u32 = parse_number(&text.as_bytes()[..text.len() - 1]).ok_or_else(expected)?;
-    if count == 0 { Err(expected()) } else { Ok(u64::from(count) * unit_s) }
+/// Reads how long a rule applies, in seconds.
+fn parse_lasting(text: &str) -> Result<u64, String> {
+    let seconds = seconds(text).map_err(|why| format!("{}: {why}", printable(text.as_bytes())))?;
+    Ok(u32::from(seconds).into())
 }
 
 /// The beginning of a request, or of a word of it, on one line of text.
@@ -334,7 +325,8 @@ mod tests {
         assert_eq!(parse(b"RULES --json"), Ok(Request::Rules { as_json: true }));
         assert_eq!(parse(b"RULE SET a *:x* deny"), set(None));
         assert_eq!(parse(b"RULE SET a FOR 30m *:x* deny"), set(Some(1800)));
-        assert_eq!(parse(b"RULE SET a FOR 2h *:x* deny"), set(Some(7200)));
+        assert_eq!(parse(b"RULE SET a FOR 1h30m *:x* deny"), set(Some(5400)));
+        assert_eq!(parse(b"RULE SET a FOR 90 *:x* deny"), set(Some(90)));
         assert_eq!(parse(b"RULE OFF a"), Ok(Request::Rule(RuleOrder::Off("a".to_owned()))));
         assert_eq!(parse(b"RULE RESET a"), Ok(Request::Rule(RuleOrder::Reset("a".to_owned()))));
         assert_eq!(parse(b"LOG"), Ok(Request::Log(None)));
@@ -365,9 +357,11 @@ mod tests {
             "SET other *",
             "SET a FOR * deny",
             "SET a FOR 0m *",
-            "SET a FOR 5 *",
+            "SET a FOR 0 *",
+            "SET a FOR 0.5 *",
             "SET a FOR 5w *",
             "SET a FOR 99999999999s *",
+            "SET a FOR 99999999999999999999 *",
             "SET a FOR 5m",
             "SET a * deny=1",
             "SET a total=3",

@@ -9,8 +9,8 @@ use crate::simulation::kernel::kernel;
 pub(crate) const RULES_TEXTS: [(&str, bool); 7] = [
     ("articles k1\nbots k2 deny\n", true),
     ("# the same\n\narticles k1\nbots\tk2  deny # at night\n", true),
-    ("# more\narticles  k1 workers=1 maxqueue=3 # one\nshort k* timeout=1\n", true),
-    ("all k* total=2 stuck-after=never\nheld *1 max-hold=2\n", true),
+    ("# more\narticles  k1 workers=1 maxqueue=3 # one\nshort k* timeout=1s\n", true),
+    ("all k* total=2 stuck-after=never\nheld *1 max-hold=2s\n", true),
     ("", true),
     ("articles k1\narticles k2\n", false),
     ("articles k1 workers=0\n", false),

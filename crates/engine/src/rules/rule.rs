@@ -10,6 +10,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt::{self, Display};
 use core::num::{IntErrorKind, NonZeroU32};
+use core::time::Duration;
+use protocol::{seconds_from_text, time_text};
 use serde::{Deserialize, Serialize};
 
 /// The group of the keys that no named rule of the file matches.
@@ -95,15 +97,15 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Reads `PATTERN=SECONDS`, the value of `--max-hold`. The last `=` separates them: the
+    /// Reads `PATTERN=TIME`, the value of `--max-hold`. The last `=` separates them: the
     /// pattern may contain `=` too.
     ///
     /// # Errors
     /// Why it is invalid.
     pub fn parse_max_hold(text: &str) -> Result<Self, String> {
-        let (pattern, seconds) = text.rsplit_once('=').ok_or("not PATTERN=SECONDS")?;
+        let (pattern, time) = text.rsplit_once('=').ok_or("not PATTERN=TIME")?;
         let pattern = Pattern::parse(pattern.as_bytes())?;
-        let max_hold_s = Some(number(seconds).map_err(|why| format!("SECONDS is {why}"))?);
+        let max_hold_s = Some(seconds(time).map_err(|why| format!("TIME is {why}"))?);
         let settings = RuleSettings { max_hold_s, ..RuleSettings::default() };
         Ok(Rule { name: String::new(), pattern, settings })
     }
@@ -166,19 +168,19 @@ impl RuleSettings {
     fn add(&mut self, word: &str) -> Result<(), String> {
         let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
         let twice = || format!("{name} stands there twice");
-        let read = |value: Option<&str>| {
-            let value = value.ok_or_else(|| format!("{name} needs a number, as in {name}=5"))?;
-            number(value).map_err(|why| format!("{word}: the value is {why}"))
+        let read = |parse: ParseValue| {
+            let value = value.ok_or_else(|| format!("{name} needs a value, as in {name}=5"))?;
+            parse(value).map_err(|why| format!("{word}: the value is {why}"))
         };
-        let numbers = [
-            ("workers", &mut self.workers),
-            ("maxqueue", &mut self.max_queue),
-            ("timeout", &mut self.timeout_s),
-            ("total", &mut self.total),
-            ("max-hold", &mut self.max_hold_s),
+        let with_value = [
+            ("workers", number as ParseValue, &mut self.workers),
+            ("maxqueue", number, &mut self.max_queue),
+            ("timeout", seconds, &mut self.timeout_s),
+            ("total", number, &mut self.total),
+            ("max-hold", seconds, &mut self.max_hold_s),
         ];
-        if let Some((_, setting)) = numbers.into_iter().find(|(other, _)| *other == name) {
-            return match setting.replace(read(value)?) {
+        if let Some((_, parse, setting)) = with_value.into_iter().find(|it| it.0 == name) {
+            return match setting.replace(read(parse)?) {
                 None => Ok(()),
                 Some(_) => Err(twice()),
             };
@@ -187,7 +189,7 @@ impl RuleSettings {
             ("stuck-after", value) => {
                 let stuck_after = match value {
                     Some("never") => StuckAfter::Never,
-                    value => StuckAfter::Seconds(read(value)?),
+                    _ => StuckAfter::Seconds(read(seconds)?),
                 };
                 self.stuck_after.replace(stuck_after).map_or(Ok(()), |_| Err(twice()))
             }
@@ -197,12 +199,14 @@ impl RuleSettings {
                 Ok(())
             }
             _ => Err(format!(
-                "{word:?} is not a setting; these are: workers=N maxqueue=N timeout=N total=N \
-                 max-hold=N stuck-after=N|never deny"
+                "{word:?} is not a setting; these are: workers=N maxqueue=N timeout=TIME \
+                 total=N max-hold=TIME stuck-after=TIME|never deny"
             )),
         }
     }
 }
+
+type ParseValue = fn(&str) -> Result<NonZeroU32, &'static str>;
 
 /// Digits only: `FromStr` also accepts a sign.
 fn number(text: &str) -> Result<NonZeroU32, &'static str> {
@@ -216,22 +220,38 @@ fn number(text: &str) -> Result<NonZeroU32, &'static str> {
     })
 }
 
+/// Reads how long something about a rule lasts, in whole seconds.
+///
+/// # Errors
+/// Why it is no such time.
+pub fn seconds(text: &str) -> Result<NonZeroU32, &'static str> {
+    let seconds = u32::try_from(seconds_from_text(text)?).map_err(|_| "more than 4294967295 s")?;
+    NonZeroU32::new(seconds).ok_or("not over 0")
+}
+
+/// Seconds as [`seconds`] reads them.
+pub fn seconds_text(seconds: NonZeroU32) -> String {
+    time_text(Duration::from_secs(u32::from(seconds).into()))
+}
+
 impl Display for RuleSettings {
     /// Each with a space before it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |number: Option<NonZeroU32>| number.map(|number| number.to_string());
+        let time = |seconds: Option<NonZeroU32>| seconds.map(seconds_text);
         for (name, value) in [
-            ("workers", self.workers),
-            ("maxqueue", self.max_queue),
-            ("timeout", self.timeout_s),
-            ("total", self.total),
-            ("max-hold", self.max_hold_s),
+            ("workers", count(self.workers)),
+            ("maxqueue", count(self.max_queue)),
+            ("timeout", time(self.timeout_s)),
+            ("total", count(self.total)),
+            ("max-hold", time(self.max_hold_s)),
         ] {
             if let Some(value) = value {
                 write!(f, " {name}={value}")?;
             }
         }
         match self.stuck_after {
-            Some(StuckAfter::Seconds(seconds)) => write!(f, " stuck-after={seconds}")?,
+            Some(StuckAfter::Seconds(after)) => write!(f, " stuck-after={}", seconds_text(after))?,
             Some(StuckAfter::Never) => f.write_str(" stuck-after=never")?,
             None => {}
         }
@@ -318,7 +338,7 @@ mod tests {
         for text in [
             "articles *cache:*",
             "search CirrusSearch-Search:* workers=180 maxqueue=200",
-            "a9_-z caf\\xc3\\xa9* timeout=3 total=400 max-hold=120 stuck-after=60",
+            "a9_-z caf\\xc3\\xa9* timeout=3s total=400 max-hold=1h30m stuck-after=1d",
             "bots enwiki:ApiParse:a:198.51.100.7 stuck-after=never deny",
         ] {
             let rule = Rule::parse(text).unwrap();
@@ -332,11 +352,23 @@ mod tests {
             }
         }
         let nameless = Rule::parse_max_hold("a=b*=7").unwrap();
-        assert_eq!(nameless.to_string(), "- a=b* max-hold=7");
+        assert_eq!(nameless.to_string(), "- a=b* max-hold=7s");
         assert_eq!(Rule::try_from(nameless.to_string()), Ok(nameless));
         // The key may be called so.
         let nameless = Rule::parse_max_hold("deny=7").unwrap();
         assert_eq!(Rule::try_from(nameless.to_string()), Ok(nameless));
+    }
+
+    #[test]
+    fn times_have_the_form_of_all_times() {
+        for (text, printed) in [
+            ("a * timeout=90", "a * timeout=1m30s"),
+            ("a * max-hold=1.5h", "a * max-hold=1h30m"),
+            ("a * stuck-after=10min", "a * stuck-after=10m"),
+        ] {
+            assert_eq!(Rule::parse(text).unwrap().to_string(), printed);
+        }
+        assert_eq!(Rule::parse_max_hold("a*=10m"), Rule::parse_max_hold("a*=600"));
     }
 
     #[test]
@@ -354,24 +386,32 @@ mod tests {
             ("a total=3 x*", "no pattern: total=3 is a setting"),
             ("a \\x64eny workers=1", "no pattern: deny is a setting"),
             ("total=3 x* deny", "name is missing"),
-            ("a * workers", "needs a number"),
+            ("a * workers", "needs a value"),
             ("a * workers=", "not a whole number"),
             ("a * workers=0", "not a whole number"),
             ("a * workers=+1", "not a whole number"),
             ("a * workers=1.5", "not a whole number"),
             ("a * total=4294967296", "more than 4294967295"),
-            ("a * timeout=never", "not a whole number"),
+            ("a * workers=10m", "not a whole number"),
+            ("a * timeout=never", "not a time"),
+            ("a * timeout=", "not a time"),
+            ("a * timeout=1.5", "whole seconds"),
+            ("a * max-hold=250ms", "whole seconds"),
+            ("a * stuck-after=0m", "not over 0"),
+            ("a * max-hold=49711d", "more than 4294967295 s"),
+            ("a * max-hold=99999999999999999999", "more than 4294967295 s"),
             ("a * workers=1 workers=1", "twice"),
             ("a * deny deny", "twice"),
             ("a * stuck-after=never stuck-after=3", "twice"),
-            ("a * stuck-after", "needs a number"),
+            ("a * stuck-after", "needs a value"),
             ("a * deny=1", "not a setting"),
             ("a * Workers=1", "not a setting"),
         ] {
             let error = Rule::parse(bad).unwrap_err();
             assert!(error.contains(why), "{bad}: {error}");
         }
-        for bad in ["k", "k=", "k=0", "k=-1", "k=1.5", "k=4294967296", "abc\\...=1", "=5", "'*=5'"]
+        for bad in
+            ["k", "k=", "k=0", "k=-1", "k=1.5", "k=4294967296", "k=5x", "abc\\...=1", "=5", "'*=5'"]
         {
             assert!(Rule::parse_max_hold(bad).is_err(), "{bad}");
         }

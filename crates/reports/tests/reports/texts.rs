@@ -172,7 +172,7 @@ fn reports_are_as_recorded() {
     engine.expire(at_ms(42_000));
     acquire(&mut engine, 7, Mode::ForMe, b"c", at_ms(43_000));
     acquire(&mut engine, 8, Mode::ForAnyone, b"c", at_ms(44_000));
-    let rules = ["c c max-hold=60 workers=1 stuck-after=5", "- D* max-hold=5"];
+    let rules = ["c c max-hold=1m workers=1 stuck-after=5s", "- D* max-hold=5s"];
     let rules = rules.map(|rule| Rule::try_from(rule.to_owned()).expect("a rule"));
     engine.set_rules(rules.into(), &["c".to_owned()], START, || {});
     acquire(&mut engine, 9, Mode::ForMe, b"c", at_ms(45_000));
@@ -538,23 +538,23 @@ fn the_list_of_a_key_names_the_rules_that_limit_it() {
         &mut engine,
         &[
             "search a* workers=2 maxqueue=5",
-            "late * stuck-after=9",
+            "late * stuck-after=9s",
             "narrow a* workers=1",
-            "bots ab* total=7 deny stuck-after=9",
-            "- *b max-hold=60",
-            "- * max-hold=90",
+            "bots ab* total=7 deny stuck-after=9s",
+            "- *b max-hold=1m",
+            "- * max-hold=1m30s",
         ],
     );
     acquire(&mut engine, 0, Mode::ForMe, b"ab", at_ms(0));
     let search = "limited by rule search: workers=2 maxqueue=5";
-    assert_eq!(of_key(&mut engine, "a"), [search, "limited by rule --max-hold: max-hold=90"]);
+    assert_eq!(of_key(&mut engine, "a"), [search, "limited by rule --max-hold: max-hold=1m30s"]);
     assert_eq!(
         of_key(&mut engine, "ab"),
         [
             search,
             "limited by rule bots: total=7",
             "denied by rule bots: deny",
-            "limited by rule --max-hold: max-hold=60",
+            "limited by rule --max-hold: max-hold=1m",
         ],
     );
     // The same with `--private`: nothing in it is a client's.
@@ -581,7 +581,7 @@ fn rule_rows(engine: &Engine, scan: &Scan, rules: &[&str]) -> Vec<String> {
 #[test]
 fn an_order_during_a_scan_mixes_up_no_rules() {
     let mut engine = new_engine();
-    let rules = ["a a* total=90", "b b* workers=1", "- b* max-hold=60", "- b* max-hold=60"];
+    let rules = ["a a* total=90", "b b* workers=1", "- b* max-hold=1m", "- b* max-hold=1m"];
     set_rules(&mut engine, &rules);
     for n in 0..40 {
         let key = format!("{}{n}", if n % 2 == 0 { 'a' } else { 'b' });
@@ -600,8 +600,8 @@ fn an_order_during_a_scan_mixes_up_no_rules() {
             // While it was not in force, no key was its own.
             "15 15 0 0 file - a a* total=90",
             "20 20 0 0 file - b b* workers=1",
-            "20 20 0 0 option - - b* max-hold=60",
-            "20 20 0 0 option - - b* max-hold=60",
+            "20 20 0 0 option - - b* max-hold=1m",
+            "20 20 0 0 option - - b* max-hold=1m",
             "- - - - file - gone x* deny",
         ],
     );
@@ -633,8 +633,9 @@ fn the_slow_log_names_the_rule_behind_each_row() {
         acquire(&mut engine, slot, Mode::ForMe, key, at_ms(0));
     }
     engine.release(client(0), at_ms(1));
-    let rules = ["narrow n* workers=1 maxqueue=9", "late na timeout=2", "idle * stuck-after=9"];
-    let others = ["bots *bx deny", "long long max-hold=90", "- l* max-hold=60", "- * max-hold=900"];
+    let rules = ["narrow n* workers=1 maxqueue=9", "late na timeout=2s", "idle * stuck-after=9s"];
+    let others =
+        ["bots *bx deny", "long long max-hold=1m30s", "- l* max-hold=1m", "- * max-hold=15m"];
     set_rules(&mut engine, &[&rules[..], &others].concat());
     wait(&mut engine, 5, b"na", 100);
     wait(&mut engine, 6, b"na", 1);

@@ -84,7 +84,8 @@ impl ModelRule {
                 // Affects only what reports show.
                 Some(("stuck-after", _)) => None,
                 Some((setting, value)) => {
-                    Some((setting.to_owned(), value.parse().expect("a number")))
+                    let number = value.trim_end_matches('s').parse().expect("a number or seconds");
+                    Some((setting.to_owned(), number))
                 }
                 None => Some((word.to_owned(), 1)),
             })
