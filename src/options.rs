@@ -7,11 +7,18 @@ use connect::PORT;
 use engine::rules::rule::Rule;
 use ipnet::{IpNet, Ipv4Net};
 use log::warn;
+use protocol::{seconds_from_text, time_from_text};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// The most keys that `/metrics` names.
 const HTTP_KEYS_MAX: usize = 100;
+
+/// The longest `--keepalive`.
+const KEEPALIVE_S_MAX: u32 = 16_000;
+
+/// The longest `--slow`.
+const SLOW_S_MAX: u64 = 1_000_000_000;
 
 const ABOUT: &str = "\
 Lock daemon for MediaWiki's PoolCounter: a few servers render a page while the \
@@ -93,14 +100,14 @@ pub struct Options {
     /// Close the connection of a client that has held a lock for this long. `*` in the
     /// pattern matches anything, \xNN a byte. May be given several times; the first
     /// pattern that matches a key counts. [default: no limit]
-    #[arg(long, value_name = "PATTERN=SECONDS", value_parser = Rule::parse_max_hold,
+    #[arg(long, value_name = "PATTERN=TIME", value_parser = Rule::parse_max_hold,
           help_heading = group::LIMITS)]
     pub max_hold: Vec<Rule>,
 
     /// Probe the host of a client that is silent; if it does not respond, free
     /// its locks after 1.5 times this time. 0 turns this off.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60,
-          value_parser = clap::value_parser!(u32).range(..=16_000), help_heading = group::LIMITS)]
+    #[arg(long, value_name = "TIME", default_value_t = 60, value_parser = parse_keepalive,
+          help_heading = group::LIMITS)]
     pub keepalive: u32,
 
     /// Also serve HTTP at this address, for monitoring and browsers, read-only. May be
@@ -120,9 +127,9 @@ pub struct Options {
           help_heading = group::MONITORING)]
     pub http_keys: usize,
 
-    /// Remember and log holds and waits that take longer, such as 5 or 0.25.
+    /// Remember and log holds and waits that take longer, such as 5 or 250ms.
     /// [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds,
+    #[arg(long, value_name = "TIME", value_parser = parse_slow,
           help_heading = group::MONITORING)]
     pub slow: Option<u64>,
 
@@ -218,11 +225,9 @@ impl Options {
 /// `a=1,b`.
 fn has_several(rule: &Rule) -> bool {
     let pattern = rule.pattern.to_string();
-    let is_rule = |part: &str| {
-        let seconds = part.rsplit_once('=').map(|(_, seconds)| seconds);
-        seconds.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
-    };
-    // What follows the last separator has lost its seconds.
+    let is_rule =
+        |part: &str| part.rsplit_once('=').is_some_and(|(_, time)| seconds_from_text(time).is_ok());
+    // What follows the last separator has lost its time.
     pattern.rsplit([',', ';']).skip(1).any(is_rule)
 }
 
@@ -261,13 +266,18 @@ fn parse_keys(text: &str) -> Result<usize, String> {
     keys.ok_or_else(|| format!("must be a number from 0 to {HTTP_KEYS_MAX}"))
 }
 
-/// Parses seconds such as 0.5, into nanoseconds.
-fn parse_seconds(text: &str) -> Result<u64, String> {
-    const SECONDS_MAX: f64 = 1e9;
-    let seconds: Option<f64> = text.parse().ok();
-    let seconds = seconds.filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds));
-    let ns = seconds.map(|seconds| (seconds * 1e9) as u64);
-    ns.ok_or_else(|| "must be a number of seconds, such as 5 or 0.25".to_owned())
+/// Parses a time that the kernel counts in whole seconds.
+fn parse_keepalive(text: &str) -> Result<u32, String> {
+    let seconds = u32::try_from(seconds_from_text(text)?).ok();
+    let seconds = seconds.filter(|&seconds| seconds <= KEEPALIVE_S_MAX);
+    seconds.ok_or_else(|| format!("must be at most {KEEPALIVE_S_MAX} s"))
+}
+
+/// Parses a time, into nanoseconds.
+fn parse_slow(text: &str) -> Result<u64, String> {
+    let ns = u64::try_from(time_from_text(text)?.as_nanos()).ok();
+    let ns = ns.filter(|&ns| ns <= SLOW_S_MAX * 1_000_000_000);
+    ns.ok_or_else(|| format!("must be at most {SLOW_S_MAX} s; without the option nothing is slow"))
 }
 
 /// Parses an address with a port.
@@ -409,6 +419,7 @@ mod tests {
             ("*=1,b=2", true),
             ("a:*=600;b:*=60", true),
             ("a=1,b=2,c=3", true),
+            ("a=10m,b=2", true),
             ("a,b=2", false),
             ("a=b,c=2", false),
             ("*:userlang=5=2", false),

@@ -10,7 +10,7 @@ complete -c poolcounterd -l keepalive -d 'Probe the host of a client that is sil
 complete -c poolcounterd -l http -d 'Also serve HTTP at this address, for monitoring and browsers, read-only. May be given several times. [default: none]' -r
 complete -c poolcounterd -l http-allow -d 'Serve HTTP only to these addresses. May be given several times. [default: those of --allow]' -r
 complete -c poolcounterd -l http-keys -d 'List this many of the most requested keys in /metrics, and as many of those that take most time; at most 100' -r
-complete -c poolcounterd -l slow -d 'Remember and log holds and waits that take longer, such as 5 or 0.25. [default: none]' -r
+complete -c poolcounterd -l slow -d 'Remember and log holds and waits that take longer, such as 5 or 250ms. [default: none]' -r
 complete -c poolcounterd -l control -d 'Also take orders from operators on a Unix socket at this path; HELP lists them. "none" is no socket. [default: none]' -r -F
 complete -c poolcounterd -l control-group -d 'Group whose members may also use the control socket. [default: none]' -r
 complete -c poolcounterd -l log -d 'What to log: error, warn, info, debug, trace or off. [default: RUST_LOG, else info]' -r

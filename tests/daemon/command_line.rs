@@ -76,6 +76,34 @@ fn a_bad_value_gets_a_suggestion() {
     }
 }
 
+/// Each option that takes a time, and which of the odd ones it accepts.
+#[test]
+fn times_have_one_form() {
+    let long = "99999999999999999999";
+    let no_times = "1e300 1e-300 inf nan -1 -1m 5x 1h1h 30m1h 1h30 .5 5M".split(' ');
+    let no_times: Vec<&str> = no_times.chain(["", " ", " 5", "5 ", "1h 30m", long]).collect();
+    let options: [(&str, &str, &[&str]); 3] = [
+        ("--slow", "", &["0", "0.0000001", "0.5", "250ms", "1d25h"]),
+        ("--keepalive", "", &["0"]),
+        ("--max-hold", "k=", &["1d25h"]),
+    ];
+    let odd = ["0", "0.0000001", "0.5", "250ms", "1d25h"];
+    let place = Place::new();
+    let file = place.path("rules").display().to_string();
+    fs::write(&file, "").expect("write");
+    for (option, pattern, also_accepted) in options {
+        let times = odd.into_iter().map(|time| (time, also_accepted.contains(&time)));
+        let times = times.chain(["90", "10m", "10min", "1h30m", "1.5m"].map(|time| (time, true)));
+        for (time, is_accepted) in times.chain(no_times.iter().map(|&time| (time, false))) {
+            // Reads the other options first.
+            let value = format!("{option}={pattern}{time}");
+            let output = run(&[&value, "--check-rules", &file]);
+            let code = if is_accepted { 0 } else { WRONG_OPTIONS };
+            assert_eq!(output.code, Some(code), "{value}: {}", output.stderr);
+        }
+    }
+}
+
 #[test]
 fn a_misspelt_option_gets_a_suggestion() {
     for (misspelt, meant) in [("--liste", "--listen"), ("--max-conections", "--max-connections")] {
