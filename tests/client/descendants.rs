@@ -1,6 +1,6 @@
 //! The processes that a command has started, and how they end when the lock is lost.
 
-use crate::command::{binary, start};
+use crate::command::{FOR_EVER, binary, start};
 use crate::running::{complaint, first_line, pid};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{Server, eventually, is_alive, launched, skip, wait_for_exit};
@@ -72,7 +72,7 @@ fn programs_that_clean_up_are_not_stopped() {
                   sh -c 'echo $$; exec sleep 1000' & while :; do sleep 0.01; done";
     for _ in 0..5 {
         let server = Server::start();
-        let (mut run, _) = started(&server, &["--on-lost", "kill", "-k", "inf"], script, 1);
+        let (mut run, _) = started(&server, &["--on-lost", "kill", "-k", FOR_EVER], script, 1);
         drop(server);
         assert_eq!(first_line(&mut run), "cleaned");
         assert_eq!(wait_for_exit(&mut run).code(), Some(74));
@@ -129,7 +129,7 @@ fn a_signal_ends_the_wait_for_left_processes() {
     let server = Server::start();
     let script = "echo $$; sh -c \"trap '' TERM; echo \\$\\$; while :; do sleep 0.1; done\" & \
                   exec sleep 1000";
-    let options = ["--on-lost", "kill", "--kill-after", "inf"];
+    let options = ["--on-lost", "kill", "--kill-after", FOR_EVER];
     let (mut run, family) = started(&server, &options, script, 2);
     let [command, orphan] = family[..] else { panic!("{family:?}") };
     drop(server);

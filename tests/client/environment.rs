@@ -1,6 +1,6 @@
 //! `poolcounter run` under unusual parents and with unusual commands.
 
-use crate::command::{binary, poolcounter, start, stderr_line, until_it_reports};
+use crate::command::{FOR_EVER, binary, poolcounter, start, stderr_line, until_it_reports};
 use crate::running::{complaint, first_line};
 use crate::support::restart::Place;
 use crate::support::{Server, eventually, launched, skip, wait_for_exit};
@@ -127,7 +127,7 @@ fn a_script_is_stopped_even_if_it_runs_a_setuid_program() {
 /// kernel reports the child's end to the program alone.
 #[test]
 fn the_end_of_another_users_child_is_noticed() {
-    for (kill_after, trap) in [("1", "\\\"\\\""), ("inf", "\\\"sleep 0.2; exit\\\"")] {
+    for (kill_after, trap) in [("1", "\\\"\\\""), (FOR_EVER, "\\\"sleep 0.2; exit\\\"")] {
         let server = Server::start();
         let child = format!("trap {trap} TERM; echo \\$U; while :; do sleep 0.1; done");
         let as_nobody = format!("setpriv --reuid 65534 --clear-groups sh -c '{child}'");

@@ -1,6 +1,6 @@
 //! Servers that misbehave, keys with terminal escapes, and unusual environments.
 
-use crate::command::{ask, binary, poolcounter, run, shell, stderr_line};
+use crate::command::{FOR_EVER, ask, binary, poolcounter, run, shell, stderr_line};
 use crate::support::restart::Place;
 use crate::support::stopwatch::pause;
 use crate::support::{Finished, Server, eventually, finish, wait_for_exit};
@@ -266,7 +266,7 @@ fn a_command_without_the_hyphens_before_it_gets_a_hint() {
 #[test]
 fn limits_may_be_huge_and_not_negative() {
     for server in crate::command::servers() {
-        for limits in [["-n", "4294967295"], ["-q", "4294967295"], ["-t", "1e30"], ["-t", "inf"]] {
+        for limits in [["-n", "4294967295"], ["-q", "4294967295"], ["-t", FOR_EVER]] {
             let output = run(&server, &[&limits[..], &["k", "--", "true"]].concat());
             assert_eq!(output.code, Some(0), "{limits:?}: {}", output.stderr);
         }
@@ -299,28 +299,38 @@ fn options_that_mean_nothing_together_are_refused() {
     }
 }
 
-/// Each option that takes a time takes all units.
+/// Every option that takes a time, and which of the odd ones it refuses: zero, and what is too long.
+const TIMES: [(&str, &[&str]); 8] = [
+    ("run -t TIME k -- true", &[]),
+    ("run -k TIME --on-lost kill k -- true", &[]),
+    ("drain --wait TIME --control-socket /nowhere", &[]),
+    ("run --connect-timeout TIME k -- true", &["0", FOR_EVER]),
+    ("top --interval TIME", &["0", FOR_EVER]),
+    // Nobody answers there, so it does not count for so long.
+    ("-s 127.0.0.1:1 check --full-queues 1,9 --for TIME", &["0", FOR_EVER]),
+    ("drain --wait --timeout TIME --control-socket /nowhere", &["0", FOR_EVER]),
+    ("rule set a --for TIME k* deny --control-socket /nowhere", &["0", FOR_EVER]),
+];
+
 #[test]
-fn times_have_units_everywhere() {
+fn times_have_one_form_everywhere() {
     let server = Server::start();
     let address = server.address().to_string();
-    let nobody = "/nowhere";
-    for (arguments, code) in [
-        (&["run", "-t", "1.5s", "k", "--", "true"][..], 0),
-        (&["run", "--connect-timeout", "250ms", "k", "--", "true"], 0),
-        (&["run", "-k", "1m", "--on-lost", "kill", "k", "--", "true"], 0),
-        (&["top", "--interval", "0.5s"], 0),
-        (&["check", "--full-queues", "1,9", "--for", "100ms"], 0),
-        (&["undrain", "--timeout", "1.5s", "--control-socket", nobody], 75),
-        (&["drain", "--wait", "30m", "--control-socket", nobody], 75),
-        (&["rule", "set", "a", "--for", "90", "k*", "deny", "--control-socket", nobody], 75),
-        (&["run", "-t", "5min", "k", "--", "true"], 64),
-        (&["top", "--interval", "0"], 64),
-        (&["undrain", "--timeout", "0"], 64),
-        (&["rule", "set", "a", "--for", "soon", "k*", "deny"], 64),
-    ] {
-        let output = ask(&address, arguments);
-        assert_eq!(output.code, Some(code), "{arguments:?}: {}", output.stderr);
+    let accepted = ["90", "0.5", "0.0000001", "250ms", "10m", "10min", "1h30m", "1d25h", "7d"];
+    let no_times = "1e300 1e-300 inf nan -1 -1m 5x 5e9s 1h1h 30m1h 1h30 .5 5M".split(' ');
+    let no_times: Vec<&str> = no_times.chain(["", " ", " 5", "5 ", "1h 30m"]).collect();
+    for (line, also_refused) in TIMES {
+        let odd = ["0", FOR_EVER].into_iter().map(|time| (time, also_refused.contains(&time)));
+        let times = odd.chain(accepted.map(|time| (time, false)));
+        for (time, is_refused) in times.chain(no_times.iter().map(|&time| (time, true))) {
+            let words = line.split(' ').map(|word| if word == "TIME" { time } else { word });
+            let output = ask(&address, &words.collect::<Vec<_>>());
+            let shown = format!("{line}: {time:?}: {:?} {}", output.code, output.stderr);
+            // A plugin has another status for wrong usage.
+            let refusals = [3, 64].map(Some);
+            assert!(refusals.contains(&output.code) == is_refused, "{shown}");
+            assert!(is_refused || [0, 2, 75].map(Some).contains(&output.code), "{shown}");
+        }
     }
 }
 

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+/// A time that is longer than any clock goes on.
+pub(crate) const FOR_EVER: &str = "99999999999999999999";
+
 /// The binary next to the daemon's. Cargo builds it only for tests of its own package, so
 /// this builds such a test, as `make test` does, which leaves nothing to compile.
 pub(crate) fn binary() -> &'static Path {

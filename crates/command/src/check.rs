@@ -40,7 +40,7 @@ pub(super) struct CheckOptions {
 
     /// How long to count the answers of --full-queues.
     #[arg(long = "for", value_name = "TIME", default_value = "1", requires = "full_queues",
-          value_parser = duration::parse_some_duration)]
+          value_parser = duration::parse_bounded_duration)]
     lasts: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! Orders to the daemon of this host: `drain` and its wait, line by line, until the process has
 //! ended; `undrain`, `free`, `rules`, `rule`, `control`.
 
-use super::duration::{parse_bounded_duration, parse_duration, parse_some_duration, whole_seconds};
+use super::duration::{parse_bounded_duration, whole_seconds};
 use super::output::{print, print_error, print_json};
 use super::shown_key::{make_readable, shown};
 use super::stats::key_from_user;
@@ -9,7 +9,7 @@ use super::status;
 use super::unsafe_calls::{end_by, process_of};
 
 use connect::{OrderError, connect_unix};
-use protocol::key_text;
+use protocol::{key_text, time_from_text, time_text};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub(super) struct OrderOptions {
 
     /// How long to wait for the answer; after that the daemon does not execute the order any more.
     /// [default: 10, or 60 for a hot restart]
-    #[arg(long, value_name = "TIME", global = true, value_parser = parse_some_duration,
+    #[arg(long, value_name = "TIME", global = true, value_parser = parse_bounded_duration,
           help_heading = OF_ORDERS)]
     timeout: Option<Duration>,
 
@@ -176,7 +176,7 @@ const LEFT_SHOWN_MAX: usize = 5;
 pub(super) struct DrainOptions {
     /// Wait until the daemon has exited, but no longer than TIME.
     /// [default: for ever]
-    #[arg(long, value_name = "TIME", num_args = 0..=1, value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, value_parser = time_from_text)]
     wait: Option<Option<Duration>>,
 
     #[command(flatten)]
@@ -507,7 +507,7 @@ pub(super) fn free(options: &FreeOptions) -> ExitCode {
 pub(super) enum RuleAction {
     /// Replace the rule of this name, or put it in front of all others.
     Set {
-        /// How long the rule applies, such as 90s, 30m, 12h or 7d; then that of the file
+        /// How long the rule applies, such as 90, 30m or 1h30m; then that of the file
         /// returns. [default: until another order]
         #[arg(long = "for", value_name = "TIME", value_parser = parse_bounded_duration)]
         lasts: Option<Duration>,
@@ -517,7 +517,7 @@ pub(super) enum RuleAction {
         /// Which keys; * stands for anything, \xNN for a byte. Write a space as %20.
         #[arg(value_name = "PATTERN")]
         pattern: String,
-        /// workers=N maxqueue=N timeout=N total=N max-hold=N stuck-after=N|never deny
+        /// workers=N maxqueue=N timeout=TIME total=N max-hold=TIME stuck-after=TIME|never deny
         #[arg(value_name = "SETTINGS")]
         settings: Vec<String>,
     },
@@ -551,7 +551,8 @@ impl RuleAction {
             RuleAction::Set { lasts, name, pattern, settings } => {
                 let mut words = own(["SET", name]);
                 if let Some(lasts) = lasts {
-                    words.extend(["FOR".to_owned(), format!("{}s", whole_seconds(*lasts))]);
+                    let lasts = Duration::from_secs(whole_seconds(*lasts));
+                    words.extend(["FOR".to_owned(), time_text(lasts)]);
                 }
                 words.push(pattern.clone());
                 words.extend(settings.iter().cloned());

@@ -110,7 +110,7 @@ enum Action {
     Top {
         /// The time between two queries of a server, such as 1, 0.5 or 1m.
         #[arg(long, value_name = "TIME", default_value = "1",
-              value_parser = duration::parse_some_duration)]
+              value_parser = duration::parse_bounded_duration)]
         interval: Duration,
     },
     /// Check the servers, as a plugin of Nagios and Icinga.

@@ -11,12 +11,13 @@ use self::job::{Job, JobContext, JobEnd, OnLost};
 use self::notice::holders;
 use self::stderr_thread::StderrThread;
 use self::waiting::{Waited, wait_for_lock};
-use super::duration::{parse_duration, parse_some_duration};
+use super::duration::parse_bounded_duration;
 use super::every_server::ask_each;
 use super::lock_client::{Client, Error, Lock, LockRequest, Outcome};
 use super::status;
 use super::unsafe_calls::{Signals, check_death_signal, end_as_first_process, end_by};
 use connect::{ServerName, uptime};
+use protocol::time_from_text;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, ExitCode};
@@ -80,7 +81,7 @@ pub(super) struct RunOptions {
 
     /// How long to wait for the lock, rounded up to whole seconds; 0 means no wait.
     /// [default: for ever]
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration,
+    #[arg(short, long, value_name = "TIME", value_parser = time_from_text,
           allow_negative_numbers = true, help_heading = group::WAIT)]
     timeout: Option<Duration>,
 
@@ -100,7 +101,7 @@ pub(super) struct RunOptions {
     no_fallback: bool,
 
     /// How long each of two attempts to connect to an address of a server may take.
-    #[arg(long, value_name = "TIME", value_parser = parse_some_duration,
+    #[arg(long, value_name = "TIME", value_parser = parse_bounded_duration,
           default_value = "0.1", allow_negative_numbers = true, help_heading = group::SERVERS)]
     connect_timeout: Duration,
 
@@ -113,7 +114,7 @@ pub(super) struct RunOptions {
     /// With --on-lost kill: the time between SIGTERM and SIGKILL. A process that ignores
     /// SIGTERM runs that long while the lock is free.
     /// [default: 10]
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration,
+    #[arg(short, long, value_name = "TIME", value_parser = time_from_text,
           allow_negative_numbers = true, help_heading = group::SERVERS)]
     kill_after: Option<Duration>,
 

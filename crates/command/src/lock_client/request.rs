@@ -1,5 +1,6 @@
 //! A client's request: a key and its limits → a line, or why it is refused; how a key is sent.
 
+use crate::duration::whole_seconds;
 use protocol::lines::LINE_BYTES_MAX;
 use protocol::{Mode, UNLIMITED, key_on_the_wire};
 use std::fmt;
@@ -68,8 +69,7 @@ impl LockRequest {
     }
 
     fn timeout_s(&self) -> u64 {
-        let whole = |t: Duration| t.as_secs().saturating_add(u64::from(t.subsec_nanos() > 0));
-        self.timeout.map_or(UNLIMITED.into(), |t| whole(t).min(UNLIMITED.into()))
+        self.timeout.map_or(UNLIMITED.into(), |time| whole_seconds(time).min(UNLIMITED.into()))
     }
 
     /// The line to send, or why it is refused.
