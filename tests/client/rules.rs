@@ -153,7 +153,7 @@ fn an_invalid_rule_changes_nothing() {
         (&["rule", "set", "a", "line\nfeed"], 64, "is not one word"),
         (&["rule", "set", "a", "x:*", "deny\rRULE"], 64, "is not one word"),
         (&["rule", "set", "a", "x:*", "workers=0"], 1, "workers=0"),
-        (&["rule", "set", "a", "--for", "soon", "x:*"], 64, "must be a time such as"),
+        (&["rule", "set", "a", "--for", "soon", "x:*"], 64, "not a time such as"),
         (&["rule", "off", "nobody"], 1, "no rule has the name nobody"),
     ] {
         let refused = daemon.ask(words);

@@ -40,7 +40,7 @@ impl fmt::Display for OrderError {
             OrderError::Silent(timeout) => write!(
                 f,
                 "no answer within {} seconds; the daemon does not execute it any more",
-                timeout.as_secs()
+                timeout.as_secs_f64()
             ),
             OrderError::Cut(_) => {
                 f.write_str("the daemon has executed the order; the end of its answer did not come")
