@@ -1,6 +1,6 @@
-//! Clients' connections: bytes → lines, replies → bytes; whom the daemon admits; how much of a
-//! turn each client gets. `serving` calls it step by step and hands its lines to the engine. It
-//! may know what is below it (options, sockets, the log), the protocol's lines, ids of clients
+//! Clients' connections: what they receive and are owed, in bytes; whom the daemon admits; how much
+//! of a turn each client gets. `serving` calls it step by step, takes lines out of the bytes and
+//! hands them to the engine. It may know what is below it (options, sockets, the log), the protocol's lines, ids of clients
 //! and their counters, but no lock, and no address on which the daemon listens.
 
 pub(crate) mod admission;

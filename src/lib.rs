@@ -24,9 +24,9 @@
 //! The path of a command:
 //!
 //! ```text
-//! socket → clients (bytes → lines) → protocol::Command → serving::dispatch
+//! socket → clients (bytes) → serving::dispatch (bytes → lines → protocol::Command)
 //!        → engine.acquire / release (client, …, now) → the engine's outbox of (client, reply)
-//!        → clients (replies → bytes) → socket
+//!        → serving::dispatch (replies → bytes) → clients → socket
 //! ```
 //!
 //! The outbox exists because one client's command may answer others (`DONE`, `LOCKED`). What takes

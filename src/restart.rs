@@ -4,9 +4,9 @@
 //!
 //! | image | files |
 //! |---|---|
-//! | old | [`old_image`] (two phases: tries the new binary, hands over), [`trial`] (asks it in a child), [`launcher`] (executes it) |
-//! | new | [`dry_run`] (answers in the trial), [`new_image`] (restores what is handed over), [`retry`] (waits for descriptors and memory) |
-//! | both | [`parts`] (what is handed over), [`snapshot`] (its format) |
+//! | old | [`old_image`] (two phases: tries the new binary, hands over), [`trial`] (asks it in a child) |
+//! | new | [`dry_run`] (answers in the trial), [`new_image`] (restores what is handed over; `serving::resume` continues), [`retry`] (waits for descriptors and memory) |
+//! | both | [`parts`] (what is handed over), [`snapshot`] (its format), [`launcher`] (executes the next binary, finds what the last one left) |
 
 pub(crate) mod dry_run;
 pub(crate) mod launcher;

@@ -1,6 +1,13 @@
 //! The daemon: its parts, what happens in a turn and in which order, how it starts and continues.
 //! The executable calls it. It stands above all other folders and alone knows all of them: what
 //! one part needs of another passes through here.
+//!
+//! | file | what of [`Server`] |
+//! |---|---|
+//! | `start`, `resume` | it is made: by a start, or from what a hot restart carries over |
+//! | `event_loop` | the steps of a turn |
+//! | `dispatch` | lines of clients, and their answers |
+//! | `execute_orders` | orders of operators; the old image's part of a hot restart |
 
 pub(crate) mod advice;
 mod dispatch;

@@ -27,7 +27,7 @@ pub(crate) struct Operators {
     resumed: Vec<(ControlClient, Result<Request, String>)>,
 }
 
-/// An order to the daemon, executed between two turns of the loop.
+/// An order to the daemon, executed last in a turn of the loop.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// End at once.

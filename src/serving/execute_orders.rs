@@ -179,7 +179,7 @@ impl Server {
         }
     }
 
-    /// Returns only if the new binary can't take over.
+    /// Returns if the new binary can't take over, or if that is decided later.
     fn finish_restart(&mut self) {
         let refused = self.restart.finish(&self.parts);
         if let Some(RefusedRestart { why, requester, is_repeated }) = refused {

@@ -13,16 +13,17 @@
 //! | maps the snapshot | the trial mapped one like it; if the machine has no memory, it retries ([`retry_for_a_while`]) |
 //! | [`restore`]: reads the snapshot, makes the engine and the connections, sets up admission | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
 //! | sets the rules | the trial set the same ones |
+//! | continues the log | assignments of what is still to be written |
 //! | applies the log filter | the old image checked it; one that is unknown to the new image is ignored |
 //! | raises the limit of descriptors | a failure is only logged |
 //! | resumes the launcher | the snapshot's file becomes its own; the other descriptor and the program's absolute path are handed over: neither the working directory nor `PATH` is used |
 //! | opens signalfd and epoll instance | the old image checked that descriptors are free, and the exec closed some more; if the whole machine has none, it retries ([`retry_for_a_while`]) |
+//! | continues with the operators' connections | assignments; one whose descriptor is missing is lost |
 //! | takes over the old epoll instance | dup3(2) onto an open descriptor |
 //! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |
 //! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
-//! | sets up reports, `--slow` and HTTP | assignments of options, which the trial parsed; no report is under way, and no client is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
 //! | continues the history, or begins one | in memory: numbers and text that are shown, and nothing is decided by them |
-//! | continues with the operators' connections | assignments; one whose descriptor is missing is lost |
+//! | sets up reports, `--slow` and HTTP | assignments of options, which the trial parsed; no report is under way, and no client is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
 //! | disconnects clients whose connections are lost | the engine does it in memory |
 //! | sends what it owes | as in every turn, an error ends one connection |
 //! | accepts connections, a turn's worth | a failure loses one new connection |

@@ -8,8 +8,8 @@
 //! answer others, so the engine appends answers to an outbox
 //! ([`Engine::take_answer`]) and writes to no connection.
 //!
-//! Every operation is O(1), with 10 waiters or 1,000,000. An operation that answers
-//! several clients costs O(1) for each answer.
+//! Every operation of a client is O(1), with 10 waiters or 1,000,000. One that answers several
+//! clients costs O(1) for each answer. A change of rules visits all keys (`rule_change`).
 
 #![no_std]
 #![forbid(unsafe_code)]
