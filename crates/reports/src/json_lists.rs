@@ -15,7 +15,8 @@ use engine::view::{LockView, Phase};
 use protocol::{List, MatchingKeys, key_text};
 use serde::Serialize;
 
-/// How long the rows are together, as [`ROWS_BYTES_MAX`], of holders, and for waiters of each kind: three lists, behind the longest key.
+/// As [`ROWS_BYTES_MAX`], for holders and for waiters of each kind: three lists, behind the longest
+/// key.
 const QUEUE_BYTES_MAX: usize = 12 << 10;
 
 /// Times are in seconds, and moments in ISO 8601 on the wall clock (UTC), as in `STATS JSON`. A
