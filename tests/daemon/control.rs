@@ -70,6 +70,13 @@ pub(crate) struct Operator {
     stream: BufReader<UnixStream>,
 }
 
+impl Drop for Operator {
+    /// Ends the connection now, even if a process that another test starts has a copy for a moment.
+    fn drop(&mut self) {
+        let _ = self.stream.get_mut().shutdown(Shutdown::Write);
+    }
+}
+
 impl Operator {
     pub(crate) fn connect(path: &str) -> Operator {
         // std lacks the longest paths.

@@ -586,6 +586,13 @@ pub(crate) struct Client {
     ended: bool,
 }
 
+impl Drop for Client {
+    /// Ends the connection now, even if a process that another test starts has a copy for a moment.
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Client {
         let connecting = Stopwatch::start();
@@ -804,8 +811,7 @@ impl Client {
 
     /// Ends the connection with a reset instead of a normal close.
     pub(crate) fn reset(self) {
-        let now = Some(Duration::ZERO);
-        rustix::net::sockopt::set_socket_linger(&self.stream, now).expect("SO_LINGER");
+        rustix::net::connect_unspec(&self.stream).expect("AF_UNSPEC");
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
