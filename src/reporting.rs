@@ -3,5 +3,5 @@
 //! them and change nothing; the crate [`reports`] makes the text.
 
 pub(crate) mod http;
-mod process_usage;
+pub(crate) mod process_usage;
 pub(crate) mod report_queue;

@@ -10,7 +10,7 @@ use engine::rules::rule::{FILE_BYTES_MAX, Rule, parse_file};
 use engine::rules::{RULES_MAX, Rules};
 use protocol::{key_from_text, time_text};
 use reports::RuleOrders;
-use reports::lists::{RuleSource, explain};
+use reports::rules::{RuleSource, explain};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;

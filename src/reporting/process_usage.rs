@@ -2,18 +2,18 @@
 
 use crate::platform::os::fs::read_to_string;
 use crate::platform::{clock, descriptors};
-use reports::ProcessFigures;
+use protocol::reports::ProcessFigures;
 
-/// Reads it, which takes some microseconds, and adds it to the `known` figures. What the kernel does
-/// not give is 0.
-pub(crate) fn read(known: ProcessFigures) -> ProcessFigures {
+/// Reads it, which takes some microseconds, except how many descriptors are open. What the kernel
+/// does not give is 0.
+pub(crate) fn read(open_descriptors: u64) -> ProcessFigures {
     let status = read_to_string("/proc/self/status").unwrap_or_default();
     ProcessFigures {
         cpu_s: clock::cpu_ns() as f64 / 1e9,
         resident_bytes: bytes_of("VmRSS:", &status),
         virtual_bytes: bytes_of("VmSize:", &status),
         descriptors_max: descriptors::limit() as u64,
-        ..known
+        open_descriptors,
     }
 }
 

@@ -7,16 +7,15 @@ use crate::clients::connections::Clients;
 use crate::options::Options;
 use crate::platform::clock;
 use crate::platform::os::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
-use crate::reporting::process_usage;
 use crate::sockets::ids::{ControlClient, HttpClient};
 use engine::{ClientId, Engine, Time};
+use protocol::reports::ListReport;
 use protocol::{List, Query, Span};
 use reports::history::History;
-use reports::json;
-use reports::json_lists::{self, written};
-use reports::lists::RuleSource;
+use reports::lists::{self, written};
+use reports::rules::{self, RuleSource};
 use reports::scan::{Scan, ScanParts};
-use reports::{self, ReportView, ServerFigures, metrics, wants_of};
+use reports::{ReportView, ServerFigures, json, metrics, text, wants_of};
 use std::collections::VecDeque;
 
 /// What the reports of a turn may [`cost`] before clients are served again.
@@ -83,23 +82,19 @@ impl Reporting {
         self.first.retain(waits);
     }
 
-    /// Does the work of one turn; returns the answers that are ready. `figures` lacks what is
-    /// found out here.
+    /// Does the work of one turn; returns the answers that are ready.
     pub(crate) fn step(
         &mut self,
         engine: &Engine,
         clients: &Clients,
         history: &History,
-        mut figures: ServerFigures,
+        figures: &dyn Fn() -> ServerFigures,
         now: Time,
     ) -> Vec<(Requester, Vec<u8>)> {
         self.first.scan(engine, clients, now);
         self.others.scan(engine, clients, now);
-        figures.version = env!("CARGO_PKG_VERSION");
-        figures.connections = clients.len();
         let (is_private, hot_keys) = (self.is_private, self.hot_keys);
-        let maker =
-            Maker { engine, clients, figures: &figures, now, is_private, hot_keys, history };
+        let maker = Maker { engine, clients, figures, now, is_private, hot_keys, history };
         let mut answers = Answers::default();
         self.first.answer(&maker, &mut answers);
         self.others.answer(&maker, &mut answers);
@@ -190,11 +185,6 @@ impl ReportQueue {
     }
 }
 
-/// Whether a report shows the figures of the process, which take a system call or two.
-fn shows_process(request: &ReportRequest) -> bool {
-    matches!(request, ReportRequest::Query(Query::Json) | ReportRequest::Metrics)
-}
-
 /// What a report costs: the number of bytes of a plain list that takes as long to make.
 /// Sorting the rows of an hour takes milliseconds (docs/development/evidence.md).
 fn cost(request: &ReportRequest, bytes: usize) -> usize {
@@ -261,7 +251,8 @@ impl RunningScan {
 struct Maker<'a> {
     engine: &'a Engine,
     clients: &'a Clients,
-    figures: &'a ServerFigures,
+    /// They take some system calls.
+    figures: &'a dyn Fn() -> ServerFigures,
     now: Time,
     is_private: bool,
     hot_keys: usize,
@@ -283,20 +274,15 @@ impl Maker<'_> {
     }
 
     fn report(&self, requester: Requester, request: &ReportRequest, scan: &Scan) -> Vec<u8> {
-        let mut figures = self.figures.clone();
-        if shows_process(request) {
-            figures.process = process_usage::read(figures.process);
-        }
-        let view = self.view(requester, &figures);
+        let view = self.view(requester);
         let text = match request {
             ReportRequest::Query(query) => self.query(query, &view, scan),
-            ReportRequest::Rules { sources, as_json: true } => {
-                written(&json_lists::rules(&view, scan, sources))
+            ReportRequest::Rules { sources, as_json } => {
+                list(&rules::list(&view, scan, sources), *as_json)
             }
-            ReportRequest::Rules { sources, as_json: false } => {
-                reports::lists::rules(&view, scan, sources)
+            ReportRequest::Metrics => {
+                metrics::metrics(&view, &(self.figures)(), scan, self.hot_keys)
             }
-            ReportRequest::Metrics => metrics::metrics(&view, scan, self.hot_keys),
             ReportRequest::Exporter => metrics::legacy(&view),
         };
         text.into_bytes()
@@ -304,27 +290,31 @@ impl Maker<'_> {
 
     fn query(&self, query: &Query, view: &ReportView, scan: &Scan) -> String {
         match query {
-            Query::Json => written(&json::report(view, scan)),
+            Query::Json => written(&json::report(view, &(self.figures)(), scan)),
             Query::History => written(&self.history.report(view)),
-            Query::MatchingKeys(query) => written(&json_lists::matching_keys(query, view, scan)),
-            Query::List(list) => reports::report(list, view, scan),
-            Query::JsonList(list) => written(&json_lists::list(list, view, scan)),
+            Query::MatchingKeys(query) => written(&lists::matching_keys(query, view, scan)),
+            Query::List(query) => list(&lists::list(query, view, scan), false),
+            Query::JsonList(query) => list(&lists::list(query, view, scan), true),
             // Answered at once, without a report.
             Query::Full | Query::Uptime | Query::Counter(_) => String::new(),
         }
     }
 
     #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
-    fn view<'a>(&'a self, requester: Requester, figures: &'a ServerFigures) -> ReportView<'a> {
+    fn view(&self, requester: Requester) -> ReportView<'_> {
         ReportView {
             engine: self.engine,
             now: self.now,
             wall_ns: clock::wall_ns(),
-            figures,
             peers: self.clients,
             is_private: self.is_private && !matches!(requester, Requester::Operator(_)),
         }
     }
+}
+
+/// A list as JSON or as text. A blank line ends both.
+fn list(report: &ListReport, as_json: bool) -> String {
+    if as_json { written(report) } else { text(report) + "\n" }
 }
 
 /// False for a client that has left. Others that have left are dropped at once.

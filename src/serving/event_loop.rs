@@ -8,6 +8,7 @@ use crate::logging::systemd::Status;
 use crate::platform::os::mio::Events;
 use crate::platform::os::thread;
 use crate::platform::{clock, sys};
+use crate::reporting::process_usage;
 use crate::reporting::report_queue::Requester;
 use crate::restart::parts::Parts;
 use crate::serving::Server;
@@ -15,7 +16,7 @@ use crate::serving::dispatch::Dispatch;
 use crate::sockets::slots::Source;
 use engine::Time;
 use log::debug;
-use reports::{ProcessFigures, ServerFigures};
+use reports::ServerFigures;
 use std::io;
 use std::time::Duration;
 
@@ -231,20 +232,17 @@ impl Server {
             return;
         }
         let open_descriptors = self.open_descriptors();
-        let figures = ServerFigures {
-            is_draining: self.parts.listeners.is_draining(),
-            started_wall_ns: self.started_wall_ns(),
-            rule_orders: self.parts.operator.settings.rules.orders(),
-            process: ProcessFigures { open_descriptors, ..ProcessFigures::default() },
-            ..ServerFigures::default()
+        let started_wall_ns = self.started_wall_ns();
+        let Parts { engine, clients, history, listeners, operator, .. } = &self.parts;
+        let figures = || ServerFigures {
+            version: env!("CARGO_PKG_VERSION"),
+            connections: clients.len(),
+            is_draining: listeners.is_draining(),
+            started_wall_ns,
+            rule_orders: operator.settings.rules.orders(),
+            process: process_usage::read(open_descriptors),
         };
-        for (requester, text) in self.reporting.step(
-            &self.parts.engine,
-            &self.parts.clients,
-            &self.parts.history,
-            figures,
-            now,
-        ) {
+        for (requester, text) in self.reporting.step(engine, clients, history, &figures, now) {
             match requester {
                 Requester::Client(client) => self.dispatch(now).deliver_report(client, text),
                 Requester::Http(client) => self.http.answer(client, text, now),

@@ -15,10 +15,10 @@ use crate::serving::{Ended, Server};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
 use log::{error, info};
+use protocol::reports::ListReport;
 use protocol::{Query, key_text};
-use reports::json_lists::{self, written};
-use reports::lists::locks_of;
-use reports::{ReportView, ServerFigures, StatsAnswer, stats};
+use reports::lists::{freed, written};
+use reports::{ReportView, StatsAnswer, stats, text};
 use std::collections::HashSet;
 use std::ffi::OsString;
 
@@ -281,19 +281,19 @@ impl Server {
             engine: &self.parts.engine,
             now,
             wall_ns,
-            figures: &ServerFigures::default(),
             peers: &self.parts.clients,
             is_private: false,
         };
-        let (totals, rows) = locks_of(&view, &clients);
-        let first = format!("{first_line}: {totals}");
+        let report = freed(&view, &clients, free.is_dry_run);
+        let first = format!("{first_line}: holds: {}, waits: {}", report.holds, report.waits);
+        let report = ListReport::Freed(report);
         let answer = if free.as_json {
-            let mut json = written(&json_lists::freed(&view, &clients, free.is_dry_run));
+            let mut json = written(&report);
             // An answer gets one line end more.
             json.pop();
             json
         } else {
-            format!("OK {first}\n{rows}")
+            format!("OK {first}\n{}", text(&report))
         };
         if !free.is_dry_run {
             self.close(&clients, now);

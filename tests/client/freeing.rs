@@ -60,8 +60,9 @@ fn a_key_is_freed_with_the_other_locks_of_its_holder() {
     let rows: Vec<Vec<&str>> =
         freed.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0].join(" "), "OK closed 1 connection: holds: 2, waits: 0");
-    assert_eq!(rows[1].join(" "), "what mode since for left client address key");
-    let keys: Vec<&str> = rows[2..].iter().filter_map(|row| row.last().copied()).collect();
+    assert_eq!(rows[1].join(" "), "locks: 2 of 2");
+    assert_eq!(rows[2].join(" "), "what kind since for client address key");
+    let keys: Vec<&str> = rows[3..].iter().filter_map(|row| row.last().copied()).collect();
     assert_eq!(keys, ["stuck", r"other\x5ckey"], "{}", freed.stdout);
     holder.expect_end();
     waiter.expect("LOCKED");

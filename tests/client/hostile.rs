@@ -158,7 +158,7 @@ fn server_text_does_not_control_the_terminal() {
     let name = "\x1b[2J\u{9b}31m\u{202e}k\nkeys: 7 of 7";
     let row = serde_json::json!({
         "key": name, "address": name, "kind": name, "what": "holder", "limited_by": [name],
-        "oldest_hold_s": 1e300, "holders": -1e300,
+        "oldest_hold_s": 1e300, "holders": u64::MAX,
     });
     let rows = serde_json::json!([row]);
     let table = serde_json::json!({
@@ -176,6 +176,10 @@ fn server_text_does_not_control_the_terminal() {
     is_harmless(&output);
     let json: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
     assert_eq!(json["keys"][0]["key"], name);
+    let odd = serde_json::json!({ "keys_total": 1, "keys": [{ "key": name, "holders": -1e300 }] });
+    let output = ask(&answering(format!("{odd}\n\n")), &["keys"]);
+    is_harmless(&output);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(76), ""), "{}", output.stderr);
     is_harmless(&ask(&answering("ERROR \x1b[2J\n"), &["stats"]));
     let junk = ask(&answering("\x1b[2J | waiting=0\n\n"), &["check"]);
     assert_eq!(junk.code, Some(2), "{}", junk.stdout);

@@ -34,9 +34,12 @@ impl Daemon {
 fn listed(daemon: &Daemon) -> Vec<String> {
     let list = daemon.ask(&["rules"]);
     assert_eq!(list.code, Some(0), "{}", list.stderr);
-    let rows = list.stdout.lines().skip(3);
-    let words = rows.map(|row| row.split_whitespace().skip(4).collect::<Vec<_>>());
-    words.map(|row| [&row[..1], &row[2..]].concat().join(" ")).collect()
+    let mut lines = list.stdout.lines().skip(1);
+    let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+    let from = columns.iter().position(|name| *name == "from").expect("a column");
+    let has_left = usize::from(columns.contains(&"left"));
+    let words = lines.map(|row| row.split_whitespace().skip(from).collect::<Vec<_>>());
+    words.map(|row| [&row[..1], &row[1 + has_left..]].concat().join(" ")).collect()
 }
 
 #[test]

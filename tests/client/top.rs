@@ -89,12 +89,12 @@ fn it_shows_what_rules_do_and_that_orders_have_set_some() {
         screen.lines().any(|line| line.split_whitespace().eq(row.iter().copied()))
     };
     terminal.shows(|screen| {
-        has_row(screen, &["9", "4", "2", "3", "0", "1", "1", "1.000s", "0", "-", "other"])
-            && screen.lines().any(|line| line.ends_with(" search,bots(denied) other  bot:1"))
+        has_row(screen, &["9", "4", "2", "3", "0", "1", "1", "1.000s", "0", "-", "-", "other"])
+            && screen.lines().any(|line| line.ends_with(" search,bots      bots other  bot:1"))
             && screen.contains(orders)
     });
     terminal.press(&["o"]);
-    let held = ["1.000s", "me", "1", "#7", "10.0.0.9:4711", "bots(denied)", "bot:1"];
+    let held = ["1.000s", "me", "1", "#7", "10.0.0.9:4711", "bots", "bots", "bot:1"];
     terminal.shows(|screen| has_row(screen, &held));
 }
 
@@ -354,7 +354,7 @@ fn a_key_keeps_half_of_the_width() {
     terminal.press(&["h"]);
     terminal.resize(80, 24);
     let names = |screen: &str| -> Vec<String> {
-        let names = screen.lines().find(|line| line.ends_with(" key")).unwrap_or_default();
+        let names = screen.lines().find(|line| line.ends_with(" name")).unwrap_or_default();
         names.split_whitespace().map(str::to_owned).collect()
     };
     terminal.shows(|screen| screen.contains(LONG_KEY) && names(screen).contains(&"refused".into()));

@@ -14,7 +14,7 @@ fn a_wait_names_the_holder() {
         let expected = "poolcounter: k: waiting";
         if names_holders {
             let held = line.strip_prefix(&format!("{expected}; held by 127.0.0.1 for "));
-            assert!(held.is_some_and(|held| held.ends_with(" s")), "{line}");
+            assert!(held.is_some_and(|held| held.ends_with('s')), "{line}");
         } else {
             assert_eq!(line, expected);
         }
@@ -33,7 +33,7 @@ fn a_timeout_names_the_holder() {
         let stderr = run(&server, &["-t", time, "k", "--", "true"]).stderr;
         let begin = format!("poolcounter: k: {begin} by 127.0.0.1 for ");
         assert!(stderr.starts_with(&begin), "{stderr}");
-        assert!(stderr.ends_with(" s and by another; \"true\" was not run\n"), "{stderr}");
+        assert!(stderr.ends_with("s and by another; \"true\" was not run\n"), "{stderr}");
     }
     end(holder);
     end(other);

@@ -98,7 +98,7 @@ fn every_response_has_a_type_and_an_end() {
         ("/", 200, "<!doctype html>"),
         ("/stats.json", 200, "{\"version\":"),
         ("/history.json", 200, "{\"time\":"),
-        ("/key?caf%C3%A9%5c", 200, "key: caf\\xc3\\xa9\\x5c\nholders: 0\n"),
+        ("/key?caf%C3%A9%5c", 200, "key: caf\\xc3\\xa9\\x5c\ngroup: other\nholders: 0\n"),
         ("/key?", 400, "not a request"),
         ("/-/healthy", 200, "healthy"),
         ("/metrics/", 404, "no such page"),

@@ -146,7 +146,7 @@ fn a_slow_holder_that_is_reset_is_named() {
     holder.reset();
     server.log.wait_for(&format!("slow: hold on k by {address} took "));
     let slow = asked(&mut server.connect(), "SLOW");
-    assert!(slow[3].ends_with(&format!(" {address} - k")), "{slow:?}");
+    assert!(slow[3].ends_with(&format!(" {address}    -         - k")), "{slow:?}");
 }
 
 #[test]

@@ -6,7 +6,6 @@ use crate::support::notified::Notified;
 use crate::support::restart::{CONTINUED, Place, refused_restart, restart};
 use crate::support::status::WRONG_OPTIONS;
 use crate::support::{Client, Finished, Server, daemon_command, eventually, finish};
-use protocol::seconds_from_text;
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
@@ -324,9 +323,8 @@ fn orders_survive_hot_restarts_until_the_file_changes() {
     assert!(!daemon.reload_rules().stdout.contains("no longer set"));
     assert!(is_executed());
     // Its deadline is unchanged.
-    let left = daemon.column("left", "night");
-    let left = seconds_from_text(&left).expect(&left);
-    assert!((7_000..=7_200).contains(&left), "{left}");
+    let left_s: f64 = daemon.column("left_s", "night").parse().expect("a number");
+    assert!((7_000.0..=7_200.0).contains(&left_s), "{left_s}");
 
     daemon.edit("few few:* workers=1\nbots bot:* deny\n");
     let done = daemon.reload_rules();
@@ -586,7 +584,7 @@ fn the_max_hold_option_comes_after_all_rules() {
     short.exchange("ACQ4ME k 1 9 0", "LOCKED");
     short.expect_end();
     long.exchange("RELEASE", "RELEASED");
-    assert_eq!(daemon.rules(), ["long long:* max-hold=10m", "- * max-hold=1s"]);
+    assert_eq!(daemon.rules(), ["long long:* max-hold=10m", "--max-hold * max-hold=1s"]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ const FEATURES: [&str; 3] = ["alloc", "derive", "inline-more"];
 
 /// All that each depends on. The command may have more.
 const DEPENDENCIES: [(&str, &[&str]); 4] = [
-    ("protocol", &["memchr"]),
+    ("protocol", &["memchr", "serde", "serde_json"]),
     (
         "engine",
         &[

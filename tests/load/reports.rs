@@ -9,9 +9,9 @@ use engine::{ClientId, Engine, HashSeed, Time};
 use protocol::{Acquire, List, MatchingKeys, Mode, Span, Subject};
 use reports::ServerFigures;
 use reports::json;
-use reports::json_lists::{self, written};
+use reports::lists::{self, written};
 use reports::scan::{PLACES_PER_TURN, Scan};
-use reports::{Peers, ReportView, metrics, report};
+use reports::{Peers, ReportView, metrics, text};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{BufRead, BufReader, Write};
@@ -31,8 +31,8 @@ impl Peers for NoPeers {
     }
 }
 
-fn view<'a>(engine: &'a Engine, figures: &'a ServerFigures, now: Time) -> ReportView<'a> {
-    ReportView { engine, now, wall_ns: 0, figures, peers: &NoPeers, is_private: false }
+fn view(engine: &Engine, now: Time) -> ReportView<'_> {
+    ReportView { engine, now, wall_ns: 0, peers: &NoPeers, is_private: false }
 }
 
 /// Processor time of this thread, without the time that other processes use the core.
@@ -83,19 +83,19 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
     for query in
         [List::Keys(200), List::Key(b"enwiki:pcache:idhash:7-0!canonical:revid:7".to_vec())]
     {
-        let view = view(&engine, &figures, now);
-        let (text, took) = timed(|| report(&query, &view, &scan));
-        texts.push((format!("{query:?}"), text.len(), took));
+        let view = view(&engine, now);
+        let (made, took) = timed(|| text(&lists::list(&query, &view, &scan)));
+        texts.push((format!("{query:?}"), made.len(), took));
     }
-    let view = view(&engine, &figures, now);
-    let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &scan)));
+    let view = view(&engine, now);
+    let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &figures, &scan)));
     texts.push(("JSON".to_owned(), text.expect("JSON").len(), took));
-    let (text, took) = timed(|| written(&json_lists::list(&List::Keys(200), &view, &scan)));
+    let (text, took) = timed(|| written(&lists::list(&List::Keys(200), &view, &scan)));
     texts.push(("JSON KEYS".to_owned(), text.len(), took));
     let query = MatchingKeys { rows: 200, pattern: pattern.to_vec() };
-    let (text, took) = timed(|| written(&json_lists::matching_keys(&query, &view, &found)));
+    let (text, took) = timed(|| written(&lists::matching_keys(&query, &view, &found)));
     texts.push(("JSON KEYS with a pattern".to_owned(), text.len(), took));
-    let (text, took) = timed(|| metrics::metrics(&view, &scan, 100));
+    let (text, took) = timed(|| metrics::metrics(&view, &figures, &scan, 100));
     texts.push(("/metrics".to_owned(), text.len(), took));
     for (what, bytes, took) in &texts {
         println!("{what}: {bytes} bytes in {took:?}, at most {STEP_MAX:?}");
@@ -130,12 +130,11 @@ fn many_requests_for_addresses_cost_little_more_than_one() {
     for n in 0..10_000 {
         scan.add_connection(&format!("2001:db8:1234:5678:9abc:def0:1234:{n:04x}"), 1, 0);
     }
-    let figures = ServerFigures::default();
-    let view = view(&engine, &figures, at_us(0));
-    let ask = || report(&List::Clients(1), &view, &scan);
-    let (text, took) = timed(|| (1..400).fold(ask(), |_, _| ask()));
+    let view = view(&engine, at_us(0));
+    let ask = || text(&lists::list(&List::Clients(1), &view, &scan));
+    let (made, took) = timed(|| (1..400).fold(ask(), |_, _| ask()));
     println!("400 times STATS CLIENTS 1 of 10,000 addresses: {took:?}, at most {STEP_MAX:?}");
-    assert!(text.starts_with("addresses: 1 of 10000\nconnections: 10000\n"), "{text}");
+    assert!(made.starts_with("addresses: 1 of 10000\nconnections: 10000\n"), "{made}");
     assert!(took < STEP_MAX, "{took:?}");
 }
 

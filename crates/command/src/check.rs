@@ -1,14 +1,14 @@
 //! `check`, a plugin of Nagios and Icinga: figures, thresholds, verdicts, the plugin's line.
 //! The health of a server is a level, a line, and figures with their thresholds.
 
+use super::ask::everything;
 use super::duration;
 use super::every_server::{ask_each, distinct};
 use super::output::print;
 use super::reported_rules::without_end;
-use super::stats::everything;
 use super::table::uptime_text;
 use connect::{NoAnswer, ServerName, StatsConnection};
-use serde_json::Value;
+use protocol::reports::Report;
 use std::process::ExitCode;
 use std::time::Duration;
 use std::{fmt, thread};
@@ -60,8 +60,8 @@ fn judge(server: &ServerName, options: &CheckOptions) -> Verdict {
 
 fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
-    let report = everything(&mut connection)?;
-    let counter = |report: &Value, name: &str| report["counters"][name].as_f64();
+    let report = everything(&mut connection)?.report;
+    let counter = |report: &Report, name: &str| report.counters.get(name).map(|&n| n as f64);
     let queues = counter(&report, "full_queues");
     let locks = counter(&report, "processing_workers");
     let oldest_hold = oldest_hold_s(&report, locks);
@@ -72,21 +72,21 @@ fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAn
     ];
     if options.full_queues.is_some() {
         thread::sleep(options.lasts);
-        let later = counter(&everything(&mut connection)?, "full_queues");
+        let later = counter(&everything(&mut connection)?.report, "full_queues");
         let rate =
             queues.zip(later).map(|(queues, later)| (later - queues) / options.lasts.as_secs_f64());
         figures.push(Figure::new("full_queues_rate", "", rate, options.full_queues.clone()));
     }
     figures.push(Figure::new("full_queues", "c", queues, None));
     figures.push(Figure::new("locks", "", locks, None));
-    let uptime = uptime_text(&report["uptime_s"]);
+    let uptime = uptime_text(report.uptime_s);
     let verdict = Verdict::of(server.as_str(), &uptime, &figures);
-    Ok(verdict.with_forgotten_rules(without_end(&report)))
+    Ok(verdict.with_forgotten_rules(without_end(&report.rules)))
 }
 
 /// It is 0 if no lock is held.
-fn oldest_hold_s(report: &Value, locks: Option<f64>) -> Option<f64> {
-    report["oldest_hold_s"].as_f64().or_else(|| (locks == Some(0.0)).then_some(0.0))
+fn oldest_hold_s(report: &Report, locks: Option<f64>) -> Option<f64> {
+    report.oldest_hold_s.or_else(|| (locks == Some(0.0)).then_some(0.0))
 }
 
 /// The state of a server, best first; [`Severity::status`] is the plugin's exit status.

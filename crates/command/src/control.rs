@@ -1,17 +1,20 @@
 //! Orders to the daemon of this host: `drain` and its wait, line by line, until the process has
 //! ended; `undrain`, `free`, `rules`, `rule`, `control`.
 
+use super::ask::key_from_user;
 use super::duration::{parse_bounded_duration, whole_seconds};
+use super::lists::List;
 use super::output::{print, print_error, print_json};
 use super::shown_key::{make_readable, shown};
-use super::stats::key_from_user;
 use super::status;
 use super::unsafe_calls::{end_by, process_of};
 
 use connect::{OrderError, connect_unix};
+use protocol::reports::{FreedReport, Report, RulesReport};
 use protocol::{key_text, time_from_text, time_text};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -132,14 +135,27 @@ fn answer_in_json(answer: &str) -> Value {
     json
 }
 
-/// A request whose answer is in JSON if that is to be printed.
-fn with_json(word: &str, options: &OrderOptions) -> String {
-    if options.json { format!("{word} --json") } else { word.to_owned() }
+/// Sends an order whose answer is a list in JSON; prints that, or the list for people behind `head`.
+fn list<R: DeserializeOwned + Into<List>>(
+    line: &str,
+    options: &OrderOptions,
+    head: impl Fn(&R) -> String,
+) -> ExitCode {
+    let answer = match send(line, options) {
+        Ok(answer) => answer,
+        Err(code) => return code,
+    };
+    let report = serde_json::from_str::<R>(&answer).ok().filter(|_| !options.json);
+    let is_printed = match report {
+        Some(report) => print(&(head(&report) + &report.into().text())),
+        None => print_answer(&answer, options),
+    };
+    ended(&answer, is_printed)
 }
 
 /// Prints the rules.
 pub(super) fn rules(options: &OrderOptions) -> ExitCode {
-    order(&with_json("RULES", options), options)
+    list("RULES --json", options, |_: &RulesReport| String::new())
 }
 
 /// Prints why there is no answer.
@@ -360,9 +376,8 @@ impl DrainWait<'_> {
     fn show_who_is_left(&mut self) {
         self.next_look = Instant::now().checked_add(LOOK_INTERVAL);
         let report = connect::send_order(&self.options.socket, "STATS JSON", PAUSE).ok();
-        let report = report.and_then(|report| serde_json::from_str(&report).ok());
-        if let Some(words) = report.and_then(|report| who_is_left(&report)) {
-            print_error(&words);
+        if let Some(report) = report.and_then(|report| serde_json::from_str(&report).ok()) {
+            print_error(&who_is_left(&report));
         }
     }
 
@@ -385,19 +400,16 @@ impl DrainWait<'_> {
 }
 
 /// As `still draining, connections left: 3 (10.1.2.3 2, 10.1.2.4 1), locks held: 2`.
-fn who_is_left(report: &Value) -> Option<String> {
-    let (connections, held) = (&report["connections"], &report["counters"]["processing_workers"]);
-    let clients = report["clients"].as_array()?;
-    let shown = clients.iter().take(LEFT_SHOWN_MAX).filter_map(|client| {
-        Some(format!("{} {}", client["address"].as_str()?, client["connections"].as_u64()?))
-    });
-    let mut shown: Vec<String> = shown.collect();
-    let addresses = report["addresses"].as_u64()?;
-    if addresses > shown.len() as u64 {
-        shown.push(format!("{} addresses more", addresses - shown.len() as u64));
+fn who_is_left(report: &Report) -> String {
+    let clients = report.clients.iter().take(LEFT_SHOWN_MAX);
+    let mut shown: Vec<String> =
+        clients.map(|client| format!("{} {}", client.address, client.connections)).collect();
+    if report.addresses > shown.len() {
+        shown.push(format!("{} addresses more", report.addresses - shown.len()));
     }
-    let left = format!("connections left: {connections} ({})", shown.join(", "));
-    Some(format!("still draining, {left}, locks held: {held}"))
+    let held = report.counters.get("processing_workers").copied().unwrap_or(0);
+    let left = format!("connections left: {} ({})", report.connections, shown.join(", "));
+    format!("still draining, {left}, locks held: {held}")
 }
 
 /// Signals that end this command. The drain does not end with it.
@@ -498,8 +510,13 @@ pub(super) fn free(options: &FreeOptions) -> ExitCode {
         Target { client: Some(client), .. } => format!("#{client}"),
         Target { host, .. } => format!("HOST {}", host.as_deref().unwrap_or_default()),
     };
-    let free = with_json("FREE", order_options);
-    order(&format!("{free} {dry_run}{target} {max}"), order_options)
+    let line = format!("FREE --json {dry_run}{target} {max}");
+    list(&line, order_options, |report: &FreedReport| {
+        let what = if report.dry_run { "would close" } else { "closed" };
+        let connections = if report.freed == 1 { "connection" } else { "connections" };
+        let FreedReport { freed, holds, waits, .. } = report;
+        format!("OK {what} {freed} {connections}: holds: {holds}, waits: {waits}\n")
+    })
 }
 
 /// What is done about a rule.

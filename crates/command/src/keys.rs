@@ -1,22 +1,15 @@
-//! `keys`: how many, and by which pattern; the whole text of a key that a list has cut.
+//! `keys`: how many, and by which pattern.
 
-use super::lists::ListKind;
+use super::ask::{Answer, checked, literally};
+use super::lists::{List, ListKind};
 use super::output::print_error;
-use super::stats::{ask_json, key_from_user, list, print_lists};
+use super::stats::{list, print_lists};
 use super::status;
-use connect::{NoAnswer, ServerName, StatsConnection};
-use protocol::key_text;
-use serde_json::Value;
+use connect::{ServerName, StatsConnection};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The daemon reads no longer pattern.
-const PATTERN_CHARS_MAX: usize = 256;
-
-/// The most rows that a server lists.
-const ROWS_MAX: u32 = 200;
 
 /// Options of `keys`.
 #[derive(Clone, Debug, clap::Args)]
@@ -88,56 +81,6 @@ fn pattern_text(pattern: &[u8]) -> Result<String, String> {
     }
 }
 
-/// A piece of a key that is to stand for itself in a pattern.
-fn literally(piece: &[u8]) -> String {
-    key_text(&key_from_user(piece)).replace('*', "\\x2a")
-}
-
-fn checked(mut pattern: String) -> Result<String, String> {
-    // As keys may have them there; in a rule they would be a slip.
-    for at in [pattern.len().saturating_sub(1), 0] {
-        if let Some(&quote @ (b'"' | b'\'')) = pattern.as_bytes().get(at) {
-            pattern.replace_range(at..=at, &format!("\\x{quote:02x}"));
-        }
-    }
-    if pattern.len() > PATTERN_CHARS_MAX {
-        return Err(format!(
-            "a pattern has at most {PATTERN_CHARS_MAX} characters, four for each \\xNN"
-        ));
-    }
-    Ok(pattern)
-}
-
-/// Keys that begin alike.
-pub(super) struct Alike {
-    /// Whole, as text.
-    pub(super) keys: Vec<String>,
-    /// How many more there are.
-    pub(super) left_out: u64,
-}
-
-/// The keys that begin like `text`, which a list has cut.
-pub(super) fn keys_that_begin(
-    connection: &mut StatsConnection,
-    text: &str,
-) -> Result<Alike, NoAnswer> {
-    let Ok(pattern) = checked(format!("{}*", literally(text.as_bytes()))) else {
-        return Ok(Alike { keys: Vec::new(), left_out: 0 });
-    };
-    let answer = ask_json(connection, &question(ROWS_MAX, &pattern))?;
-    let keys = answer["keys"].as_array().into_iter().flatten();
-    let keys = keys.filter_map(|key| key["key"].as_str()).map(str::to_owned);
-    Ok(Alike { keys: keys.collect(), left_out: number(&answer, "left_out") })
-}
-
-fn question(rows: u32, pattern: &str) -> String {
-    format!("{} {pattern}", ListKind::MatchingKeys.question(rows))
-}
-
-fn number(answer: &Value, name: &str) -> u64 {
-    answer[name].as_u64().unwrap_or(0)
-}
-
 /// Prints the keys that the options ask for.
 pub(super) fn print_keys(servers: &[ServerName], options: &KeysOptions) -> ExitCode {
     let Wanted { rows, pattern } = match wanted(&options.words) {
@@ -161,14 +104,17 @@ fn print_matching(
     as_json: bool,
 ) -> ExitCode {
     let (matching, all) = (AtomicU64::new(0), AtomicU64::new(0));
-    let ask = |server: &ServerName| {
-        let question = question(rows, &pattern.text);
-        let answer = ask_json(&mut StatsConnection::connect(server)?, &question)?;
-        matching.fetch_add(number(&answer, "matching"), Ordering::Relaxed);
-        all.fetch_add(number(&answer, "keys_total"), Ordering::Relaxed);
-        Ok(answer)
+    let count = |answer: &Answer<List>| {
+        matching.fetch_add(answer.report.total, Ordering::Relaxed);
+        let keys_total = answer.json["keys_total"].as_u64().unwrap_or(0);
+        all.fetch_add(keys_total, Ordering::Relaxed);
     };
-    let code = print_lists(servers, ListKind::MatchingKeys, rows, as_json, ask);
+    let kind = ListKind::MatchingKeys;
+    let code = print_lists(servers, kind, rows, as_json, |server| {
+        let answer = kind.ask(&mut StatsConnection::connect(server)?, rows, &pattern.text)?;
+        count(&answer);
+        Ok(answer)
+    });
     let typed = &pattern.typed;
     match (matching.into_inner(), all.into_inner()) {
         (0, all @ 1..) if !typed.contains('*') => {

@@ -3,6 +3,7 @@
 //! may know connections and the protocol, terminals and signals; of the daemon it knows what comes
 //! over sockets.
 
+mod ask;
 mod check;
 mod control;
 mod duration;

@@ -1,11 +1,20 @@
-//! The lists of `STATS JSON` as tables: their questions, columns and order; those of several
-//! servers as one.
+//! Lists for people: the rows of a server, or of several as one; how many there are, and what else
+//! there is to say about them.
 
-use super::reported_rules::limiting_rules;
+use super::ask::{Answer, ask};
+use super::output::one_line;
 use super::shown_key::shown;
-use super::table::{Cell, ListOrder, Row, Table, seconds_text};
-use serde_json::Value;
+use super::table::{Cell, ListOrder, Row, Table, duration_text};
+use connect::{NoAnswer, StatsConnection};
+use protocol::reports::{
+    ClientsReport, FreedReport, KeyReport, KeysReport, Report, RulesReport, Seen, SlowReport,
+    TopReport,
+};
+use protocol::rows::KeyRow;
+use protocol::time_text;
+use serde::de::DeserializeOwned;
 use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
 
 /// A list with a subcommand of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +27,6 @@ pub(super) enum ListKind {
 }
 
 impl ListKind {
-    /// What to ask, after `STATS `; a pattern follows.
-    pub(super) fn question(self, rows: u32) -> String {
-        match self {
-            ListKind::Keys | ListKind::MatchingKeys => format!("JSON KEYS {rows}"),
-            ListKind::Clients => format!("JSON CLIENTS {rows}"),
-            ListKind::Slow => format!("JSON SLOW {rows}"),
-        }
-    }
-
     /// How a server sorts it.
     pub(super) fn order(self) -> ListOrder {
         match self {
@@ -34,63 +34,37 @@ impl ListKind {
             ListKind::Keys => &[&["for_me", "for_anyone"], &["oldest_hold"]],
             ListKind::MatchingKeys => &[&["oldest_hold"], &["for_me", "for_anyone"]],
             ListKind::Clients => &[&["connections"]],
-            ListKind::Slow => &[&["when"]],
+            ListKind::Slow => &[&["time"]],
         }
     }
 
-    /// The member that has the rows.
-    pub(super) fn member(self) -> &'static str {
+    /// Asks for so many rows; of keys, for those that match `pattern`, if there is one.
+    pub(super) fn ask(
+        self,
+        connection: &mut StatsConnection,
+        rows: u32,
+        pattern: &str,
+    ) -> Result<Answer<List>, NoAnswer> {
         match self {
-            ListKind::Keys | ListKind::MatchingKeys => "keys",
-            ListKind::Clients => "clients",
-            ListKind::Slow => "slow",
-        }
-    }
-
-    /// How many there are in all.
-    pub(super) fn total(self, answer: &Value) -> u64 {
-        let member = match self {
-            ListKind::Keys => "keys_total",
-            ListKind::MatchingKeys => "matching",
-            ListKind::Clients => "addresses",
-            ListKind::Slow => "slow_total",
-        };
-        answer[member].as_u64().unwrap_or(0)
-    }
-
-    /// The list in an answer.
-    pub(super) fn read(self, answer: &Value) -> List {
-        let rows = rows_of(&answer[self.member()]);
-        let (name, table) = match self {
-            ListKind::Keys | ListKind::MatchingKeys => ("keys", keys(rows)),
-            ListKind::Clients => ("addresses", clients(rows)),
-            ListKind::Slow => ("slow", slow(rows)),
-        };
-        let mut list = List { name, total: self.total(answer), values: Vec::new(), table };
-        match self {
+            ListKind::Keys => ask_list::<KeysReport>(connection, &format!("JSON KEYS {rows}")),
+            ListKind::MatchingKeys => {
+                ask_list::<KeysReport>(connection, &format!("JSON KEYS {rows} {pattern}"))
+            }
             ListKind::Clients => {
-                let connections = answer["connections"].as_u64().unwrap_or(0);
-                list.values.push(("connections", ListValue::Count(connections)));
+                ask_list::<ClientsReport>(connection, &format!("JSON CLIENTS {rows}"))
             }
-            ListKind::Slow => {
-                list.values.push(("over", ListValue::Text(Cell::time(&answer["over_s"]).text)));
-            }
-            ListKind::Keys | ListKind::MatchingKeys => {}
+            ListKind::Slow => ask_list::<SlowReport>(connection, &format!("JSON SLOW {rows}")),
         }
-        list.values.extend(seen(answer).map(|text| ("seen", ListValue::Text(text))));
-        list
     }
 }
 
-fn rows_of(list: &Value) -> &[Value] {
-    list.as_array().map_or(&[], Vec::as_slice)
-}
-
-/// In how many turns of its loop the server has seen the rows, if not at one moment.
-fn seen(answer: &Value) -> Option<String> {
-    let turns = answer["turns"].as_u64().filter(|&turns| turns > 1)?;
-    let took = Cell::time(&answer["took_s"]).text;
-    Some(format!("in {turns} turns of the loop, over {took}"))
+/// Asks for a report that is a list.
+pub(super) fn ask_list<R: DeserializeOwned + Into<List>>(
+    connection: &mut StatsConnection,
+    question: &str,
+) -> Result<Answer<List>, NoAnswer> {
+    let Answer { json, report } = ask::<R>(connection, question)?;
+    Ok(Answer { json, report: report.into() })
 }
 
 /// A list of a server, or of several.
@@ -102,6 +76,8 @@ pub(super) struct List {
     pub(super) total: u64,
     pub(super) values: Vec<(&'static str, ListValue)>,
     pub(super) table: Table,
+    /// What is to be said about it on standard error.
+    pub(super) note: Option<String>,
 }
 
 /// A value above a list.
@@ -131,9 +107,9 @@ impl Display for ListValue {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             ListValue::Count(count) => write!(f, "{count}"),
-            ListValue::Seconds(least, most) if least == most => f.write_str(&seconds_text(*least)),
+            ListValue::Seconds(least, most) if least == most => f.write_str(&duration_text(*least)),
             ListValue::Seconds(least, most) => {
-                write!(f, "{} to {}", seconds_text(*least), seconds_text(*most))
+                write!(f, "{} to {}", duration_text(*least), duration_text(*most))
             }
             ListValue::Text(text) => f.write_str(text),
         }
@@ -141,6 +117,21 @@ impl Display for ListValue {
 }
 
 impl List {
+    fn new(name: &'static str, total: u64, table: Table) -> List {
+        List { name, total, values: Vec::new(), table, note: None }
+    }
+
+    /// With the number of turns of its loop in which the server has seen the rows, if that was not
+    /// one moment.
+    fn seen(mut self, seen: &Seen) -> List {
+        if seen.turns > 1 {
+            let took = duration_text(seen.took_s);
+            let text = format!("in {} turns of the loop, over {took}", seen.turns);
+            self.values.push(("seen", ListValue::Text(text)));
+        }
+        self
+    }
+
     /// How many rows are listed, and of how many.
     pub(super) fn listed(&self) -> (u64, u64) {
         (self.table.rows.len() as u64, self.total)
@@ -169,12 +160,9 @@ impl List {
             values.try_fold(first, ListValue::and)
         };
         let names = first.values.iter().map(|(name, _)| *name);
-        Some(List {
-            name: first.name,
-            total: lists.iter().map(|(_, list)| list.total).sum(),
-            values: names.filter_map(|name| Some((name, of_all(name)?))).collect(),
-            table,
-        })
+        let total = lists.iter().map(|(_, list)| list.total).sum();
+        let values = names.filter_map(|name| Some((name, of_all(name)?))).collect();
+        Some(List { values, ..List::new(first.name, total, table) })
     }
 
     /// As lines.
@@ -183,212 +171,157 @@ impl List {
         let first = format!("{}: {listed} of {total}", self.name);
         let values = self.values.iter().map(|(name, value)| format!("{name}: {value}"));
         let head = std::iter::once(first).chain(values);
-        head.chain(self.table.lines()).collect::<Vec<_>>().join("\n")
+        head.chain(self.table.without_zeros().lines()).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// A row about a key, which is in its last cell.
-fn row_of_key(cells: Vec<Cell>, row: &Value, name: &str) -> Row {
-    let key = row[name].as_str().unwrap_or_default();
-    let cells = cells.into_iter().chain([Cell::text(shown(key))]).collect();
-    Row { cells, key: (key != HIDDEN).then(|| key.to_owned()) }
+impl From<KeysReport> for List {
+    fn from(report: KeysReport) -> List {
+        let total = report.matching.unwrap_or(report.keys_total);
+        let left_out = report.left_out.filter(|&left_out| left_out > 0);
+        let note =
+            left_out.map(|left_out| format!("{left_out} of {total} keys that match are left out"));
+        let list = List { note, ..List::new("keys", total, Table::of(&report.keys)) };
+        list.seen(&report.seen)
+    }
 }
 
-/// A key that only operators may see.
-const HIDDEN: &str = "hidden";
-
-fn keys(rows: &[Value]) -> Table {
-    let columns = ["holders", "for_me", "for_anyone", "oldest_hold", "oldest_wait", "rule", "key"];
-    Table::new(&columns, rows.iter().map(key_row))
+impl From<ClientsReport> for List {
+    fn from(report: ClientsReport) -> List {
+        let mut list = List::new("addresses", report.addresses as u64, Table::of(&report.clients));
+        list.values.push(("connections", ListValue::Count(report.connections)));
+        list.seen(&report.seen)
+    }
 }
 
-fn key_row(row: &Value) -> Row {
-    let counts = ["holders", "for_me", "for_anyone"].map(|name| Cell::count(&row[name]));
-    let times = ["oldest_hold_s", "oldest_wait_s"].map(|name| Cell::time(&row[name]));
-    let rule = Cell::text(limiting_rules(row));
-    row_of_key(counts.into_iter().chain(times).chain([rule]).collect(), row, "key")
-}
-
-fn clients(rows: &[Value]) -> Table {
-    let columns = ["connections", "holds", "waits", "address"];
-    let row = |row: &Value| {
-        let counts = ["connections", "holds", "waits"].map(|name| Cell::count(&row[name]));
-        let cells = counts.into_iter().chain([Cell::word(&row["address"])]).collect();
-        Row { cells, key: None }
-    };
-    Table::new(&columns, rows.iter().map(row))
-}
-
-fn slow(rows: &[Value]) -> Table {
-    let columns = ["when", "what", "mode", "ended", "took", "client", "address", "rule", "key"];
-    let row = |row: &Value| {
-        let words = ["time", "what", "kind", "outcome"].map(|name| Cell::word(&row[name]));
-        let rule = protocol::rules_text(row["rule"].as_str(), row["denied_by"].as_str());
-        let others = [
-            Cell::time(&row["took_s"]),
-            Cell::client(&row["client"]),
-            Cell::word(&row["address"]),
-            Cell::text(rule),
-        ];
-        row_of_key(words.into_iter().chain(others).collect(), row, "key")
-    };
-    Table::new(&columns, rows.iter().map(row))
+impl From<SlowReport> for List {
+    fn from(report: SlowReport) -> List {
+        let mut list = List::new("slow", report.slow_total as u64, Table::of(&report.slow));
+        match report.over_s {
+            Some(s) => list.values.push(("over", ListValue::Text(duration_text(s)))),
+            None => list.note = Some("records nothing: it runs without --slow".to_owned()),
+        }
+        list
+    }
 }
 
 /// The value that says how much time the counts of hot keys cover.
 pub(super) const COVERED: &str = "covers";
 
-/// The keys that were asked for most in the last minute: `STATS JSON TOP`.
-pub(super) fn hot_keys(answer: &Value) -> List {
-    let columns = [
-        "count",
-        "error",
-        "requests",
-        "acquired",
-        "done",
-        "refused",
-        "timed_out",
-        "waited",
-        "held",
-        "key",
-    ];
-    let row = |row: &Value| {
-        let counts = columns[..7].iter().map(|name| Cell::count(&row[*name]));
-        let times = ["waited_s", "held_s"].map(|name| Cell::time(&row[name]));
-        row_of_key(counts.chain(times).collect(), row, "name")
-    };
-    let table = Table::new(&columns, rows_of(&answer["by_requests"]).iter().map(row));
-    let total = answer["requests_total"].as_u64().unwrap_or(0);
-    let covered = answer["covered_s"].as_f64().map(|s| (COVERED, ListValue::Seconds(s, s)));
-    List { name: "keys", total, values: covered.into_iter().collect(), table }
+/// What was asked for most in the last minute.
+impl From<TopReport> for List {
+    fn from(report: TopReport) -> List {
+        let table = Table::of(&report.lists.by_requests);
+        let mut list = List::new("keys", report.requests_total as u64, table);
+        let covered_s = report.lists.covered_s;
+        list.values.push((COVERED, ListValue::Seconds(covered_s, covered_s)));
+        list
+    }
 }
 
-/// The groups of `STATS JSON`, each with its keys behind it.
-pub(super) fn groups(report: &Value) -> List {
-    let columns = [
-        "requests",
-        "acquired",
-        "refused",
-        "denied",
-        "timed_out",
-        "holders",
-        "waiters",
-        "oldest_hold",
-        "stuck",
-        "rule",
-        "name",
-    ];
-    let groups = rows_of(&report["groups"]);
-    let mut rows = Vec::new();
-    for group in groups {
-        let count = |name: &str| Cell::count(&group[name]);
-        let name = group["group"].as_str().unwrap_or_default();
-        let cells = vec![
-            count("requests"),
-            count("acquired"),
-            count("queue_full"),
-            count("denied"),
-            count("timeouts"),
-            count("holders"),
-            count("waiters"),
-            Cell::time(&group["oldest_hold_s"]),
-            count("stuck_keys"),
-            Cell::none(),
-            Cell::text(name),
-        ];
-        rows.push(Row { cells, key: None });
-        let keys = rows_of(&report["keys"]).iter().filter(|key| key["group"] == name);
-        rows.extend(keys.map(|key| row_in_group(name, key)));
+impl From<RulesReport> for List {
+    fn from(report: RulesReport) -> List {
+        let mut table = Table::of(&report.rules);
+        let left = table.columns.iter().position(|name| name == "left");
+        for row in &mut table.rows {
+            let Some(cell) = left.and_then(|left| row.cells.get_mut(left)) else { continue };
+            // As in a rule.
+            if let Some(s) = cell.number {
+                cell.text = time_text(Duration::from_secs(s.ceil() as u64));
+            }
+        }
+        List::new("rules", report.rules_total as u64, table).seen(&report.seen)
     }
-    let table = Table::new(&columns, rows);
-    List { name: "groups", total: groups.len() as u64, values: Vec::new(), table }
 }
 
-fn row_in_group(group: &str, key: &Value) -> Row {
-    let waiters = ["for_me", "for_anyone"].map(|name| key[name].as_u64().unwrap_or(0));
-    let counts = [
-        Cell::count(&key["holders"]),
-        Cell::count(&waiters.iter().sum::<u64>().into()),
-        Cell::time(&key["oldest_hold_s"]),
-        Cell::none(),
-        Cell::text(limiting_rules(key)),
-    ];
-    let nothing = std::iter::repeat_with(Cell::none).take(5);
-    let mut row = row_of_key(nothing.chain(counts).collect(), key, "key");
-    if let Some(last) = row.cells.last_mut() {
-        last.text = format!("{group}  {}", last.text);
+impl From<FreedReport> for List {
+    fn from(report: FreedReport) -> List {
+        let total = (report.holds + report.waits) as u64;
+        List::new("locks", total, Table::of(&report.locks))
     }
-    row
 }
 
 /// The oldest holds of `STATS JSON`.
-pub(super) fn oldest_holds(report: &Value) -> List {
-    let columns = ["held", "mode", "waiters", "client", "address", "rule", "key"];
-    let row = |hold: &Value| {
-        let cells = vec![
-            Cell::time(&hold["held_s"]),
-            Cell::word(&hold["kind"]),
-            Cell::count(&hold["waiters"]),
-            Cell::client(&hold["client"]),
-            Cell::word(&hold["address"]),
-            Cell::text(limiting_rules(hold)),
-        ];
-        row_of_key(cells, hold, "key")
-    };
-    let table = Table::new(&columns, rows_of(&report["oldest_holds"]).iter().map(row));
-    let total = report["counters"]["hashtable_entries"].as_u64().unwrap_or(0);
-    List { name: "keys", total, values: Vec::new(), table }
+pub(super) fn oldest_holds(report: &Report) -> List {
+    let total = report.counters.get("hashtable_entries").copied().unwrap_or(0);
+    List::new("keys", total, Table::of(&report.oldest_holds))
 }
 
-/// What `STATS JSON KEY` says above the locks: names and values.
-pub(super) fn values_of_key(answer: &Value) -> Vec<(String, String)> {
-    let mut values =
-        vec![("key".to_owned(), shown(answer["key"].as_str().unwrap_or_default()).into())];
-    for name in ["holders", "for_me", "for_anyone"] {
-        values.push((name.to_owned(), Cell::count(&answer[name]).text));
+/// The groups of `STATS JSON`, each with its keys behind it.
+pub(super) fn groups(report: &Report) -> List {
+    let mut table = Table::of(&report.groups);
+    let last = table.columns.len() - 1;
+    table.columns.splice(last..last, RULES.map(str::to_owned));
+    let groups = std::mem::take(&mut table.rows).into_iter().zip(&report.groups);
+    table.rows = groups
+        .flat_map(|(mut row, group)| {
+            row.cells.splice(last..last, RULES.map(|_| Cell::text("-")));
+            let keys = report.keys.iter().filter(|key| key.group == group.group);
+            let keys = keys.map(|key| row_in_group(&table.columns, key));
+            std::iter::once(row).chain(keys)
+        })
+        .collect();
+    List::new("groups", report.groups.len() as u64, table)
+}
+
+/// What a key in a group has besides the columns of the group.
+const RULES: [&str; 2] = ["limited_by", "denied_by"];
+
+fn row_in_group(columns: &[String], key: &KeyRow) -> Row {
+    let cell = |column: &String| match column.as_str() {
+        "holders" => Cell::count(key.holders),
+        "waiters" => Cell::count(key.for_me + key.for_anyone),
+        "oldest_hold" => Cell::seconds(key.oldest_hold_s),
+        "group" => Cell::text(format!("{}  {}", key.group, shown(&key.key))),
+        "limited_by" if !key.limited_by.is_empty() => Cell::text(key.limited_by.join(",")),
+        "denied_by" => Cell::text(key.denied_by.as_deref().unwrap_or("-")),
+        // What is counted for groups only.
+        _ => Cell::text("-"),
+    };
+    Row::about(columns.iter().map(cell).collect(), Some(&key.key))
+}
+
+/// What `STATS JSON KEY` says above the locks: names and values, each in a line.
+pub(super) fn lines_of_key(report: &KeyReport) -> Vec<String> {
+    let KeyReport { key, holders, for_me, for_anyone, .. } = report;
+    let mut lines = vec![
+        format!("key: {}", shown(key)),
+        format!("holders: {holders}"),
+        format!("for_me: {for_me}"),
+        format!("for_anyone: {for_anyone}"),
+    ];
+    if let Some(max_hold_s) = report.max_hold_s {
+        lines.push(format!("max_hold: {}", duration_text(max_hold_s.into())));
     }
-    if !answer["max_hold_s"].is_null() {
-        values.push(("max_hold".to_owned(), Cell::time(&answer["max_hold_s"]).text));
+    for limit in &report.limits {
+        let how = if limit.settings == ["deny"] { "denied" } else { "limited" };
+        lines.push(format!("{how} by rule {}: {}", limit.rule, limit.settings.join(" ")));
     }
-    for limit in rows_of(&answer["limits"]) {
-        let settings: Vec<&str> =
-            rows_of(&limit["settings"]).iter().filter_map(Value::as_str).collect();
-        let how = if settings == ["deny"] { "denied" } else { "limited" };
-        let rule = limit["rule"].as_str().unwrap_or_default();
-        values.push((format!("{how} by rule {rule}"), settings.join(" ")));
-    }
-    values
+    lines.iter().map(|line| one_line(line)).collect()
 }
 
 /// The holders and waiters of `STATS JSON KEY`.
-pub(super) fn locks_of_key(answer: &Value) -> Table {
-    let columns = ["what", "mode", "since", "for", "left", "client", "address"];
-    let row = |lock: &Value| {
-        let is_endless_wait = lock["what"] == "waiter" && lock["left_s"].is_null();
-        let left =
-            if is_endless_wait { Cell::text("unlimited") } else { Cell::time(&lock["left_s"]) };
-        let words = ["what", "kind", "since"].map(|name| Cell::word(&lock[name]));
-        let others = [
-            Cell::time(&lock["for_s"]),
-            left,
-            Cell::client(&lock["client"]),
-            Cell::word(&lock["address"]),
-        ];
-        Row { cells: words.into_iter().chain(others).collect(), key: None }
-    };
-    Table::new(&columns, rows_of(&answer["locks"]).iter().map(row))
+pub(super) fn locks_of_key(report: &KeyReport) -> List {
+    let total = report.holders + report.for_me + report.for_anyone;
+    List::new("locks", total as u64, Table::of(&report.locks))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use protocol::reports::Top;
+    use protocol::rows::GroupRow;
 
-    fn keys_of(rows: &[(&str, u64)], total: u64) -> List {
-        let row = |(key, for_me): &(&str, u64)| json!({ "key": key, "holders": 1, "for_me": for_me, "for_anyone": 0, "oldest_hold_s": 0.5 });
-        let rows: Vec<Value> = rows.iter().map(row).collect();
-        ListKind::Keys
-            .read(&json!({ "keys_total": total, "turns": 1, "took_s": 0.0, "keys": rows }))
+    fn keys_of(rows: &[(&str, usize)], total: u64) -> List {
+        let row = |&(key, for_me): &(&str, usize)| KeyRow {
+            key: key.to_owned(),
+            holders: 1,
+            for_me,
+            oldest_hold_s: 0.5,
+            ..KeyRow::default()
+        };
+        let keys = rows.iter().map(row).collect();
+        KeysReport { keys_total: total, keys, ..KeysReport::default() }.into()
     }
 
     /// Keys of all families, as text and whole.
@@ -396,7 +329,7 @@ mod tests {
     fn rows_have_keys_as_the_daemon_writes_them() {
         let long = "x".repeat(300);
         let names = ["7", "-", "-x", "a%20b", "1.5s", "\\xff", "unlimited", "", &long];
-        let rows: Vec<(&str, u64)> = names.iter().map(|name| (*name, 0)).collect();
+        let rows: Vec<(&str, usize)> = names.iter().map(|name| (*name, 0)).collect();
         let list = keys_of(&rows, 9);
         let found: Vec<Option<&str>> =
             list.table.rows.iter().map(|row| row.key.as_deref()).collect();
@@ -415,49 +348,68 @@ mod tests {
         assert_eq!(
             merged.text(),
             "keys: 2 of 10\n\
-             server holders for_me for_anyone oldest_hold oldest_wait rule key\n\
-             \x20    a       1      5          0      0.500s           -    - p\n\
-             \x20    b       1      2          0      0.500s           -    - r"
+             server holders for_me oldest_hold key\n\
+             \x20    a       1      5      0.500s p\n\
+             \x20    b       1      2      0.500s r"
         );
         assert!(List::merged(&[], &[], 9).is_none());
+        assert_eq!(keys_of(&[], 0).text(), "keys: 0 of 0");
     }
 
     /// Each server's minute has another age.
     #[test]
     fn hot_keys_say_how_much_time_they_cover() {
-        let hot = |covered_s: f64| hot_keys(&json!({ "covered_s": covered_s, "by_requests": [] }));
+        let hot = |covered_s: f64| {
+            let lists = Top { covered_s, ..Top::default() };
+            List::from(TopReport { lists, ..TopReport::default() })
+        };
         let lists = [("a", &hot(10.25)), ("b", &hot(60.0)), ("c", &hot(12.0))];
         let covered = |lists| {
             let merged = List::merged(lists, &[], 9).expect("a list");
             merged.value(COVERED).map(ToString::to_string)
         };
         assert_eq!(covered(&lists[..1]).as_deref(), Some("10.250s"));
-        assert_eq!(covered(&lists).as_deref(), Some("10.250s to 60.000s"));
-        let older = ("d", &hot_keys(&Value::Null));
-        assert_eq!(covered(&[lists[1], older]).as_deref(), Some("60.000s"));
+        assert_eq!(covered(&lists).as_deref(), Some("10.250s to 1m 0s"));
     }
 
     #[test]
     fn a_list_of_several_moments_says_so() {
-        let text = |turns: u64| {
-            let answer = json!({ "keys_total": 0, "turns": turns, "took_s": 0.25, "keys": [] });
-            ListKind::Keys.read(&answer).text()
+        let text = |turns: u32| {
+            let seen = Seen { turns, took_s: 0.25 };
+            List::from(KeysReport { seen, ..KeysReport::default() }).text()
         };
-        assert!(text(3).contains("\nseen: in 3 turns of the loop, over 0.250s\n"));
+        assert!(text(3).ends_with("\nseen: in 3 turns of the loop, over 0.250s"));
         assert!(!text(1).contains("seen"));
     }
 
+    /// What is counted for a group only has no zeros at its keys.
     #[test]
-    fn an_empty_answer_is_an_empty_list() {
-        for kind in [ListKind::Keys, ListKind::Clients, ListKind::Slow] {
-            let list = kind.read(&json!({}));
-            assert_eq!(list.listed(), (0, 0));
-            assert!(!list.text().contains("seen"));
-        }
-        for list in [groups(&Value::Null), oldest_holds(&json!(7)), hot_keys(&json!([]))] {
-            assert_eq!(list.table.rows, []);
-        }
-        assert_eq!(values_of_key(&Value::Null)[0], ("key".to_owned(), String::new()));
-        assert_eq!(locks_of_key(&Value::Null).rows, []);
+    fn keys_stand_behind_their_group() {
+        let group = |name: &str, requests| GroupRow {
+            group: name.to_owned(),
+            requests,
+            ..GroupRow::default()
+        };
+        let key = |key: &str, group: &str| KeyRow {
+            key: key.to_owned(),
+            group: group.to_owned(),
+            holders: 1,
+            for_me: 2,
+            for_anyone: 3,
+            oldest_hold_s: 61.0,
+            ..KeyRow::default()
+        };
+        let report = Report {
+            groups: vec![group("other", 7), group("bots", 0)],
+            keys: vec![key("b", "bots"), key("a", "other")],
+            ..Report::default()
+        };
+        let list = groups(&report);
+        let keys: Vec<_> = list.table.rows.iter().map(|row| row.key.as_deref()).collect();
+        assert_eq!(keys, [None, Some("a"), None, Some("b")]);
+        assert_eq!(
+            list.table.rows[1].texts(),
+            ["-", "-", "-", "-", "-", "1", "5", "1m 1s", "-", "-", "-", "other  a"]
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! Reads `STATS FULL`, which every server has: all that servers of version 1 answer.
 
+use protocol::reports::Report;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// Times of STATS FULL, and their names in STATS JSON.
@@ -34,6 +36,11 @@ impl StatsFull {
     /// A whole number, or a time in seconds.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         seconds(self.value(name)?)
+    }
+
+    /// What `STATS JSON` would say, as far as it is known; `None` if these are no statistics.
+    pub(super) fn report(&self) -> Option<Report> {
+        Report::deserialize(self.as_json()).ok()
     }
 
     /// Under the names of `STATS JSON`.

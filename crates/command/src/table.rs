@@ -2,7 +2,8 @@
 //! sorts, aligns.
 
 use super::output::one_line;
-use super::shown_key::width;
+use super::shown_key::{shown, width};
+use protocol::rows::{self, cell_text, milliseconds};
 use serde_json::Value;
 use std::cmp::Ordering;
 
@@ -18,49 +19,44 @@ impl Cell {
         Cell { text: one_line(text.as_ref()), number: None }
     }
 
-    /// A dash: there is no value.
-    pub(super) fn none() -> Cell {
-        Cell::text("-")
+    pub(super) fn count(count: usize) -> Cell {
+        Cell { text: count.to_string(), number: Some(count as f64) }
     }
 
-    /// A whole number of JSON.
-    pub(super) fn count(value: &Value) -> Cell {
+    pub(super) fn seconds(s: f64) -> Cell {
+        Cell { text: duration_text(s), number: Some(s) }
+    }
+
+    /// A value of JSON in the column of this name.
+    fn of(column: &str, value: &Value) -> Cell {
         match value.as_f64() {
-            Some(number) => Cell { text: format!("{number:.0}"), number: Some(number) },
-            None => Cell::none(),
+            Some(s) if column.ends_with(SECONDS) => Cell::seconds(s),
+            number => Cell { text: one_line(&cell_text(column, value)), number },
         }
     }
 
-    /// Seconds of JSON, as the daemon writes them.
-    pub(super) fn time(value: &Value) -> Cell {
-        match value.as_f64() {
-            Some(s) => Cell { text: seconds_text(s), number: Some(s) },
-            None => Cell::none(),
-        }
-    }
-
-    /// A word of JSON.
-    pub(super) fn word(value: &Value) -> Cell {
-        value.as_str().map_or_else(Cell::none, Cell::text)
-    }
-
-    /// The number of a connection.
-    pub(super) fn client(value: &Value) -> Cell {
-        let Cell { text, number } = Cell::count(value);
-        Cell { text: format!("#{text}"), number }
+    fn is_zero(&self) -> bool {
+        self.number == Some(0.0) || self.text == "-"
     }
 }
 
-/// Milliseconds are cut off, not rounded.
-pub(super) fn seconds_text(s: f64) -> String {
-    // Nanoseconds as a float may be a little less.
-    let ms = (s * 1e9).round() as u64 / 1_000_000;
-    format!("{}.{:03}s", ms / 1_000, ms % 1_000)
+/// The end of the name of each member that is a time. A column for people shows units instead.
+const SECONDS: &str = "_s";
+
+/// A time for people: the two largest units, or seconds to three decimals.
+pub(super) fn duration_text(s: f64) -> String {
+    let whole = s as u64;
+    match whole {
+        0..60 => format!("{:.3}s", milliseconds(s)),
+        60..3_600 => format!("{}m {}s", whole / 60, whole % 60),
+        3_600..86_400 => format!("{}h {}m", whole / 3_600, whole / 60 % 60),
+        _ => format!("{}d {}h", whole / 86_400, whole / 3_600 % 24),
+    }
 }
 
-/// An uptime of JSON, as `STATS FULL` has it.
-pub(super) fn uptime_text(value: &Value) -> String {
-    let Some(s) = value.as_f64().map(|s| s as u64) else { return "-".to_owned() };
+/// An uptime, as `STATS FULL` has it.
+pub(super) fn uptime_text(s: f64) -> String {
+    let s = s as u64;
     let (days, hours, minutes) = (s / 86_400, s / 3_600 % 24, s / 60 % 60);
     format!("{days} days, {hours}h {minutes}m {}s", s % 60)
 }
@@ -83,10 +79,46 @@ pub(super) struct Table {
 /// that stand together count as their sum.
 pub(super) type ListOrder = &'static [&'static [&'static str]];
 
+/// A key that only operators may see.
+const HIDDEN: &str = "hidden";
+
 /// Cells that are longer than this are not aligned: no server's numbers are.
 const COLUMN_WIDTH_MAX: usize = 40;
 
 impl Table {
+    /// The rows of a report.
+    pub(super) fn of<R: rows::Row>(rows: &[R]) -> Table {
+        let names = R::COLUMNS.iter().map(|name| name.strip_suffix(SECONDS).unwrap_or(name));
+        let row = |row: &R| {
+            let values = R::COLUMNS.iter().zip(row.values());
+            let mut cells: Vec<Cell> =
+                values.map(|(column, value)| Cell::of(column, &value)).collect();
+            if let (Some(key), Some(last)) = (row.key(), cells.last_mut()) {
+                *last = Cell::text(shown(key));
+            }
+            Row::about(cells, row.key())
+        };
+        Table::new(&names.collect::<Vec<_>>(), rows.iter().map(row))
+    }
+
+    /// Without the columns that have nothing but zeros and dashes, which nobody reads, and without
+    /// any if there are no rows.
+    pub(super) fn without_zeros(&self) -> Table {
+        let last = self.columns.len().saturating_sub(1);
+        let is_shown = |column: usize| {
+            let mut cells = self.rows.iter().map(|row| &row.cells[column]);
+            cells.any(|cell| column == last || !cell.is_zero())
+        };
+        let shown: Vec<usize> =
+            (0..self.columns.len()).filter(|&column| is_shown(column)).collect();
+        let columns: Vec<&str> = shown.iter().map(|&column| &*self.columns[column]).collect();
+        let row = |row: &Row| {
+            let cells = shown.iter().map(|&column| row.cells[column].clone());
+            Row { cells: cells.collect(), key: row.key.clone() }
+        };
+        Table::new(&columns, self.rows.iter().map(row))
+    }
+
     pub(super) fn new(columns: &[&str], rows: impl IntoIterator<Item = Row>) -> Table {
         let columns = columns.iter().copied().map(str::to_owned).collect();
         Table { columns, rows: rows.into_iter().collect() }
@@ -150,6 +182,9 @@ impl Table {
 
     /// The names of the columns and the rows, a line each.
     pub(super) fn lines(&self) -> Vec<String> {
+        if self.columns.is_empty() {
+            return Vec::new();
+        }
         let widths = self.widths();
         let names = self.header(&widths);
         std::iter::once(names).chain(self.rows.iter().map(|row| row.line(&widths))).collect()
@@ -162,6 +197,11 @@ impl Table {
 }
 
 impl Row {
+    /// A row about a key, if it is about one.
+    pub(super) fn about(cells: Vec<Cell>, key: Option<&str>) -> Row {
+        Row { cells, key: key.filter(|key| *key != HIDDEN).map(str::to_owned) }
+    }
+
     pub(super) fn line(&self, widths: &[usize]) -> String {
         aligned(&self.texts(), &all_of(widths), widths)
     }
@@ -199,54 +239,54 @@ fn compare(a: &Cell, b: &Cell) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use protocol::rows::{KeyRow, SlowRow};
 
     #[test]
-    fn times_are_cut_off_to_milliseconds() {
+    fn times_have_two_units() {
         for (s, text) in [
             (0.0, "0.000s"),
             (0.232, "0.232s"),
-            (62.500_999_999, "62.500s"),
-            (0.000_999, "0.000s"),
-            (1e6, "1000000.000s"),
+            (59.999_9, "59.999s"),
+            (60.0, "1m 0s"),
+            (181.4, "3m 1s"),
+            (3_600.0, "1h 0m"),
+            (86_399.0, "23h 59m"),
+            (90_000.0, "1d 1h"),
+            (1e6, "11d 13h"),
         ] {
-            assert_eq!(Cell::time(&json!(s)).text, text);
+            assert_eq!(duration_text(s), text);
         }
-        assert_eq!(Cell::time(&Value::Null), Cell::none());
     }
 
     #[test]
     fn merged_rows_have_the_order_of_one_server() {
-        let row = |for_me: u64, for_anyone: u64, held: Option<f64>, key: &str| Row {
-            cells: vec![
-                Cell::count(&json!(for_me)),
-                Cell::count(&json!(for_anyone)),
-                Cell::time(&json!(held)),
-                Cell::text(key),
-            ],
-            key: None,
+        let row = |for_me, for_anyone, oldest_hold_s: f64, key: &str| KeyRow {
+            key: key.to_owned(),
+            holders: 1,
+            for_me,
+            for_anyone,
+            oldest_hold_s,
+            ..KeyRow::default()
         };
-        let columns = ["for_me", "for_anyone", "oldest_hold", "key"];
-        let a = Table::new(&columns, [row(4, 5, Some(9.0), "p"), row(2, 0, Some(12.5), "q")]);
-        let b = [row(10, 0, Some(0.1), "r"), row(0, 2, Some(1.5), "s t"), row(0, 2, None, "u")];
-        let b = Table::new(&columns, b);
+        let a = Table::of(&[row(4, 5, 9.0, "p"), row(2, 0, 181.0, "q")]);
+        let b = Table::of(&[row(10, 0, 0.1, "r"), row(0, 2, 1.5, "s t"), row(0, 2, 0.0, "u")]);
         const ORDER: ListOrder = &[&["for_me", "for_anyone"], &["oldest_hold"]];
         assert_eq!(
-            Table::merged(&[("a", &a), ("b", &b)], ORDER).lines().join("\n"),
-            "server for_me for_anyone oldest_hold key\n\
-             \x20    b     10          0      0.100s r\n\
-             \x20    a      4          5      9.000s p\n\
-             \x20    a      2          0     12.500s q\n\
-             \x20    b      0          2      1.500s s t\n\
-             \x20    b      0          2           - u"
+            Table::merged(&[("a", &a), ("b", &b)], ORDER).without_zeros().lines().join("\n"),
+            "server holders for_me for_anyone oldest_hold key\n\
+             \x20    b       1     10          0      0.100s r\n\
+             \x20    a       1      4          5      9.000s p\n\
+             \x20    a       1      2          0       3m 1s q\n\
+             \x20    b       1      0          2      1.500s s t\n\
+             \x20    b       1      0          2      0.000s u"
         );
-        let slow = |when: &str| Row { cells: vec![Cell::text(when)], key: None };
+        let slow =
+            |time: &str| Table::of(&[SlowRow { time: time.to_owned(), ..SlowRow::default() }]);
         let [early, late] = ["2026-11-21T18:03:07.250Z", "2026-11-21T18:03:07.900Z"].map(slow);
-        let tables = [early, late].map(|row| Table::new(&["when"], [row]));
-        let merged = Table::merged(&[("a", &tables[0]), ("b", &tables[1])], &[&["when"]]);
+        let merged = Table::merged(&[("a", &early), ("b", &late)], &[&["time"]]);
         assert_eq!(merged.rows[0].texts()[0], "b", "the newest first");
-        let merged = Table::merged(&[("b", &tables[1]), ("a", &tables[0])], &[]);
+        let merged = Table::merged(&[("b", &late), ("a", &early)], &[]);
         assert_eq!(merged.rows[0].texts()[0], "b", "as they are");
-        assert!(Table::merged(&[], &[]).lines() == ["server"]);
+        assert_eq!(Table::of::<KeyRow>(&[]).without_zeros().lines(), [""; 0]);
     }
 }

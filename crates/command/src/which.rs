@@ -1,10 +1,10 @@
 //! `which`: the servers of a key, in the order in which clients try them, also with
 //! `--hash-slots`. With it, many keys share a limited number of locks, as MediaWiki's `slots`.
 
+use super::ask::CUT;
 use super::lock_client::order;
 use super::output::{print, print_error};
 use super::shown_key::shown;
-use super::stats::CUT;
 use super::status;
 use connect::ServerName;
 use protocol::{key_from_text, key_text};

@@ -1,5 +1,5 @@
-//! Bytes → lines → commands, and replies in both directions; queries; keys, rules and times as
-//! text. The engine, the reports, the daemon, the client and the command call it. It may know
+//! Bytes → lines → commands, and replies in both directions; queries; the JSON that answers them;
+//! keys and times as text. The engine, the reports, the daemon, the client and the command call it. It may know
 //! nothing but bytes: it decides nothing and, without std, names no socket, file, clock or thread.
 //!
 //! `docs/reference/protocol.md` says what a line means; this crate only recognises it. The
@@ -19,13 +19,13 @@ pub mod lines;
 mod numbers;
 mod query;
 mod reply;
-mod rules_text;
+pub mod reports;
+pub mod rows;
 mod time_text;
 
 pub use key_text::{key_from_text, key_on_the_wire, key_text, key_text_cut};
 pub use query::{List, MatchingKeys, Query, ROWS, Span, Subject};
 pub use reply::Reply;
-pub use rules_text::rules_text;
 pub use time_text::{seconds_from_text, time_from_text, time_text};
 
 use lines::LINE_START_BYTES;

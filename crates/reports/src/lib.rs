@@ -4,8 +4,9 @@
 //! clock or thread.
 //!
 //! `STATS FULL`, `STATS UPTIME` and single counters are answered at once ([`stats`]).
-//! The others are [`report`]s: the server gives them a [`ReportView`], and some a [`Scan`],
-//! which walks all keys or all connections in steps.
+//! The others are made from a [`ReportView`], and some from a [`scan::Scan`], which walks all keys or all
+//! connections in steps. Each is one value, which is written as JSON or, if it is a list, as a
+//! [`text`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -21,14 +22,15 @@ macro_rules! line {
 
 pub mod history;
 pub mod json;
-pub mod json_lists;
 pub mod lists;
 pub mod metrics;
 mod metrics_text;
 mod report_view;
+pub mod rules;
 pub mod scan;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use alloc::format;
 use alloc::string::String;
@@ -38,16 +40,17 @@ use engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
 use engine::rules::pattern::Pattern;
 use engine::{Engine, Time};
 use protocol::{List, Query};
-pub use report_view::{Peers, ProcessFigures, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
+pub use report_view::{Peers, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
 use report_view::{Seconds, Uptime};
-use scan::{Scan, ScanParts};
+use scan::ScanParts;
+pub use text::text;
 
 /// The answer to `STATS`, if it needs no view.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StatsAnswer {
     /// The text.
     Text(Vec<u8>),
-    /// It is a [`report`].
+    /// It is a report.
     Report,
     /// There is no such statistic.
     Unknown,
@@ -87,20 +90,6 @@ pub fn wants_of(query: &Query) -> ScanParts {
         keys: matches!(list, Some(List::Keys(_))),
         clients: matches!(list, Some(List::Clients(_))),
     }
-}
-
-/// A list as text; [`json_lists::list`] makes the same in JSON. `scan` covers what [`wants_of`]
-/// returns. A blank line ends the report.
-pub fn report(list: &List, view: &ReportView, scan: &Scan) -> String {
-    let mut text = match list {
-        List::Keys(rows) => lists::keys(view, scan, *rows),
-        List::Key(key) => lists::key(view, key),
-        List::Clients(rows) => lists::clients(view, scan, *rows),
-        List::Slow(rows) => lists::slow(view, *rows),
-        List::Top(span, subject) => lists::top(view, *span, *subject),
-    };
-    text.push('\n');
-    text
 }
 
 /// Existing scrapers expect this order and wording, and wait for the blank line at the end.

@@ -3,7 +3,7 @@
 //! <https://prometheus.io/docs/practices/naming/>
 
 use super::metrics_text::{COUNTER, GAUGE, HISTOGRAM, MetricsText};
-use super::report_view::{ReportView, mode_word, seconds};
+use super::report_view::{ReportView, ServerFigures, mode_word, seconds};
 use super::scan::{GroupGauges, Scan};
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -28,16 +28,16 @@ const FATES: [(&str, &str); 7] = [
 ];
 
 /// `/metrics`, with at most this number of the most requested keys.
-pub fn metrics(view: &ReportView, scan: &Scan, hot_keys: usize) -> String {
+pub fn metrics(view: &ReportView, figures: &ServerFigures, scan: &Scan, hot_keys: usize) -> String {
     let mut text = MetricsText::default();
     write_counters(&mut text, view);
     write_measures(&mut text, view);
     write_ages(&mut text, view, scan);
     write_groups(&mut text, view, scan);
-    write_connections(&mut text, view);
-    write_daemon(&mut text, view);
-    write_safety(&mut text, view);
-    write_process(&mut text, view);
+    write_connections(&mut text, view, figures);
+    write_daemon(&mut text, view, figures);
+    write_safety(&mut text, view, figures);
+    write_process(&mut text, figures);
     // Keys that are not shown would all be one series.
     if hot_keys > 0 && !view.is_private {
         write_top(&mut text, view, hot_keys);
@@ -156,8 +156,8 @@ fn write_group_counts(text: &mut MetricsText, groups: &[Group]) {
     }
 }
 
-fn write_connections(text: &mut MetricsText, view: &ReportView) {
-    let open = view.figures.connections;
+fn write_connections(text: &mut MetricsText, view: &ReportView, figures: &ServerFigures) {
+    let open = figures.connections;
     text.single("poolcounter_connections", GAUGE, "Connections that are open.", open);
     let name = "poolcounter_ended_connections_total";
     text.metric(name, COUNTER, "Connections that are no longer open, by fate.");
@@ -168,8 +168,7 @@ fn write_connections(text: &mut MetricsText, view: &ReportView) {
     }
 }
 
-fn write_daemon(text: &mut MetricsText, view: &ReportView) {
-    let figures = view.figures;
+fn write_daemon(text: &mut MetricsText, view: &ReportView, figures: &ServerFigures) {
     let uptime_s = seconds(view.age_ns(view.engine.started()));
     let help = "Since the daemon was started, hot restarts included.";
     text.single("poolcounter_uptime_seconds", GAUGE, help, uptime_s);
@@ -202,18 +201,18 @@ fn write_daemon(text: &mut MetricsText, view: &ReportView) {
 
 /// Distinguishes a start that lost locks from others, even between two scrapes: the second
 /// metric changes without the first (monitoring/alerts.yml).
-fn write_safety(text: &mut MetricsText, view: &ReportView) {
-    let is_safe = view.figures.is_draining && view.engine.counters.processing_workers == 0;
+fn write_safety(text: &mut MetricsText, view: &ReportView, figures: &ServerFigures) {
+    let is_safe = figures.is_draining && view.engine.counters.processing_workers == 0;
     let help = "Whether it drains and no lock is held: its end loses none.";
     text.single("poolcounter_safe_to_end", GAUGE, help, u8::from(is_safe));
     let help = "process_start_time_seconds, but 0 while poolcounter_safe_to_end is 1.";
-    let start_s = if is_safe { 0.0 } else { seconds(view.figures.started_wall_ns) };
+    let start_s = if is_safe { 0.0 } else { seconds(figures.started_wall_ns) };
     text.single("poolcounter_unsafe_start_time_seconds", GAUGE, help, start_s);
 }
 
 /// Under the names that all exporters use.
-fn write_process(text: &mut MetricsText, view: &ReportView) {
-    let process = &view.figures.process;
+fn write_process(text: &mut MetricsText, figures: &ServerFigures) {
+    let process = &figures.process;
     let help = "User and system time.";
     text.single("process_cpu_seconds_total", COUNTER, help, process.cpu_s);
     let mut gauge = |name, help, value: f64| text.single(name, GAUGE, help, value);
@@ -223,7 +222,7 @@ fn write_process(text: &mut MetricsText, view: &ReportView) {
     let help = "How many descriptors the process may have.";
     gauge("process_max_fds", help, process.descriptors_max as f64);
     let help = "When the daemon was started, in seconds since 1970.";
-    gauge("process_start_time_seconds", help, seconds(view.figures.started_wall_ns));
+    gauge("process_start_time_seconds", help, seconds(figures.started_wall_ns));
 }
 
 fn write_top(text: &mut MetricsText, view: &ReportView, rows: usize) {

@@ -4,12 +4,11 @@
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
-use alloc::string::ToString;
 use core::fmt::{self, Display, Formatter};
 use engine::{ClientId, Engine, Time};
 use jiff::Timestamp;
+use protocol::reports::ProcessFigures;
 use protocol::{Mode, Subject, key_text_cut};
-use serde::Serialize;
 
 /// The most rows of a list, however many are requested, so that no answer exceeds what a
 /// client may leave unread.
@@ -28,8 +27,6 @@ pub struct ReportView<'a> {
     pub now: Time,
     /// The same moment on the wall clock, in nanoseconds since 1970: for display only.
     pub wall_ns: u64,
-    /// The server's figures.
-    pub figures: &'a ServerFigures,
     /// Finds the address of a client.
     pub peers: &'a dyn Peers,
     /// Keys and addresses are not shown.
@@ -80,27 +77,12 @@ impl Display for Seconds {
     }
 }
 
-/// Nanoseconds, shown as `62.500s`: one word, as columns need it.
-pub(super) struct ShortDuration(pub(super) u64);
-
-impl Display for ShortDuration {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let ms = self.0 / 1_000_000;
-        f.pad(&format!("{}.{:03}s", ms / 1_000, ms % 1_000))
-    }
-}
-
-/// A mode as columns and labels spell it.
+/// A mode as rows and labels spell it.
 pub(super) fn mode_word(mode: Mode) -> &'static str {
     match mode {
         Mode::ForMe => "me",
         Mode::ForAnyone => "anyone",
     }
-}
-
-/// As [`ShortDuration`], or a dash.
-pub(super) fn brief_or_dash(ns: Option<u64>) -> String {
-    ns.map_or_else(|| "-".to_owned(), |ns| ShortDuration(ns).to_string())
 }
 
 /// Nanoseconds since 1970 as `2026-11-21T18:03:07.250Z` (ISO 8601).
@@ -181,22 +163,6 @@ pub struct RuleOrders {
     pub endless_since: Option<Time>,
 }
 
-/// The process, as the kernel knows it; 0 if it does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ProcessFigures {
-    /// User and system time.
-    pub cpu_s: f64,
-    /// Memory in use.
-    pub resident_bytes: u64,
-    /// Address space.
-    pub virtual_bytes: u64,
-    /// Descriptors in use.
-    pub open_descriptors: u64,
-    /// How many it may have.
-    pub descriptors_max: u64,
-}
-
 /// Nanoseconds as seconds.
 pub(super) fn seconds(ns: impl Into<u128>) -> f64 {
     ns.into() as f64 / 1e9
@@ -205,6 +171,7 @@ pub(super) fn seconds(ns: impl Into<u128>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
 
     #[test]
     fn durations_grow_a_unit_at_a_time() {
@@ -221,7 +188,6 @@ mod tests {
         ] {
             assert_eq!(Seconds(ns).to_string(), shown);
         }
-        assert_eq!(ShortDuration(62_500_999_999).to_string(), "62.500s");
     }
 
     #[test]

@@ -18,7 +18,6 @@ use engine::rules::{RULES_MAX, Rules};
 use engine::view::{LockView, Phase, PoolView};
 use engine::{ClientId, Engine, Time};
 use protocol::Mode;
-use serde::Serialize;
 
 /// How many places of keys a turn looks at: less than a millisecond, optimized
 /// (tests/load/reports.rs).
@@ -209,8 +208,7 @@ impl GroupGauges {
 }
 
 /// The connections from one address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) connections: u64,
     pub(super) holds: u64,

@@ -34,7 +34,7 @@ impl ClientAddresses {
         let has_gone = || kernel(|k| k.has_closed(*peer) || !k.is_open(*peer));
         match shown {
             "hidden" => is_private,
-            "unknown" | "" => has_gone(),
+            "unknown" | "-" => has_gone(),
             _ => shown == address.to_string(),
         }
     }
@@ -111,5 +111,5 @@ fn row_of(lock: &Lock, now_ns: u64) -> [String; 5] {
 /// Nanoseconds, as lists show them.
 pub(crate) fn format_seconds(ns: u128) -> String {
     let ms = ns / 1_000_000;
-    format!("{}.{:03}s", ms / 1000, ms % 1000)
+    format!("{}.{:03}", ms / 1000, ms % 1000)
 }

@@ -361,7 +361,7 @@ impl Moments {
         rows: usize,
         is_private: bool,
     ) -> Result<(), Violation> {
-        let shown = rows_of(text, 3).map(|row| {
+        let shown = rows_of(text, "holders for_me").map(|row| {
             let name = row.last().copied().unwrap_or_default().as_bytes().to_vec();
             (name, [0, 1, 2].map(|n| row.get(n).map_or(usize::MAX, |text| number(text))))
         });
@@ -403,9 +403,7 @@ impl Moments {
             number(line.unwrap_or("-"))
         };
         let shown = [value("holders: "), value("for_me: "), value("for_anyone: ")];
-        // The lines above the columns name the rules that limit the key.
-        let above = text.lines().take_while(|line| !line.starts_with("what ")).count();
-        let rows: Vec<Vec<&str>> = rows_of(text, above + 1).collect();
+        let rows: Vec<Vec<&str>> = rows_of(text, "what kind").collect();
         if rows.len() != shown.iter().sum::<usize>() {
             return Err(format!("{} rows for {shown:?}", rows.len()));
         }
@@ -422,7 +420,8 @@ impl Moments {
     /// waiters; if there are many keys, a key at most as often as there were moments at which it
     /// existed: while a scan goes on, it may end and come back at another place.
     fn judge_rules(&self, question: &Question, text: &str) -> Result<(), Violation> {
-        let rows: Vec<Vec<&str>> = rows_of(text, 3).filter(|row| row[0] != "-").collect();
+        let rows: Vec<Vec<&str>> =
+            rows_of(text, "keys holders").filter(|row| row[0] != "-").collect();
         if self.has_many_keys {
             return self.judge_rules_of_many_keys(question, &rows);
         }
@@ -477,12 +476,13 @@ impl Moments {
     /// turn: the report counts the clients that were connected all the time, and none that never
     /// was.
     fn judge_clients(&self, question: &Question, text: &str) -> Result<(), Violation> {
-        let sum = |column: usize| rows_of(text, 4).map(|row| number(row[column])).sum::<usize>();
+        let sum =
+            |column: usize| rows_of(text, HOSTS).map(|row| number(row[column])).sum::<usize>();
         let (connections, holds, waits) = (sum(0), sum(1), sum(2));
         if !text.contains(&format!("\nconnections: {connections}\n")) {
             return Err(format!("{text:?} does not add up"));
         }
-        if !text.contains("\nseen: in 1 turn of the loop\n") {
+        if text.contains("\nturns: ") {
             let Some([least, most]) = self.present_since(question) else { return Ok(()) };
             return if (least.len()..=most.len()).contains(&connections) {
                 Ok(())
@@ -490,7 +490,7 @@ impl Moments {
                 Err(format!("{text:?}, with connections of {least:?} up to {most:?}"))
             };
         }
-        let rows: Vec<Vec<&str>> = rows_of(text, 4).collect();
+        let rows: Vec<Vec<&str>> = rows_of(text, HOSTS).collect();
         self.check_any_moment(question, text, |moment| {
             let counters = &moment.counters;
             let are_shown =
@@ -517,9 +517,13 @@ fn values<'a>(text: &'a str, between: &str, prefix: &str) -> BTreeMap<&'a str, u
     lines.filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect()
 }
 
-/// The rows of a list, after `before` lines, in words.
-fn rows_of(text: &str, before: usize) -> impl Iterator<Item = Vec<&str>> {
-    text.lines().skip(before).map(|line| line.split_whitespace().collect())
+/// The first columns of `STATS CLIENTS`.
+const HOSTS: &str = "connections holds";
+
+/// The rows of a list, in words: behind the line that begins with these names of columns.
+fn rows_of<'a>(text: &'a str, columns: &str) -> impl Iterator<Item = Vec<&'a str>> {
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.skip_while(move |words| !words.join(" ").starts_with(columns)).skip(1)
 }
 
 /// Whether a report has a key or an address in it. `STATS KEY` repeats what was asked.
@@ -554,7 +558,7 @@ pub(crate) fn report_prefix(report: &ReportKind) -> &'static str {
     let ReportKind::Query(query) = report else {
         return match report {
             ReportKind::Rules => "rules: ",
-            ReportKind::JsonRules => "{\"rules_max\":",
+            ReportKind::JsonRules => "{\"rules_total\":",
             _ => "# ",
         };
     };

@@ -1,6 +1,6 @@
 //! What `STATS SLOW` shows: the last holds and waits that took longer than `--slow`.
 
-use super::addresses::ClientAddresses;
+use super::addresses::{ClientAddresses, format_seconds};
 use crate::simulation::model::End;
 use protocol::Mode;
 
@@ -48,8 +48,7 @@ impl SlowList {
             && last.zip(&shown).all(|(row, shown)| {
                 let key = shown.last().copied().unwrap_or_default();
                 let is_key = is_private && key == "hidden" || key == row[5];
-                // A client that has gone has no address: its row has one word less.
-                let address = if shown.len() > 8 { shown[6] } else { "" };
+                let address = shown.get(6).copied().unwrap_or_default();
                 let serial = row[4].trim_start_matches('#').parse().expect("a number");
                 let is_its = addresses.is_address_of(serial, address, is_private);
                 is_key && is_its && shown.iter().skip(1).take(5).eq(row.iter().take(5))
@@ -62,8 +61,7 @@ fn row_of(end: &End) -> [String; 6] {
     let is_hold = ["released", "disconnected", "expired"].contains(&end.how);
     let what = if is_hold { "hold" } else { "wait" };
     let mode = if end.mode == Mode::ForMe { "me" } else { "anyone" };
-    let ms = end.took_ns / 1_000_000;
-    let took = format!("{}.{:03}s", ms / 1000, ms % 1000);
+    let took = format_seconds(end.took_ns);
     let client = format!("#{}", end.client.serial);
     let key = String::from_utf8_lossy(&end.key).into_owned();
     [what.to_owned(), mode.to_owned(), end.how.to_owned(), took, client, key]

@@ -2,7 +2,7 @@
 //! and how long it has held and waited, in the running minute or hour; while that is young, in the
 //! last full one.
 
-use super::addresses::{ClientAddresses, format_seconds};
+use super::addresses::ClientAddresses;
 use crate::simulation::model::End;
 use crate::simulation::os::recording_engine::EngineCall;
 use engine::ClientId;
@@ -93,7 +93,7 @@ impl RequestHistory {
         is_private: bool,
         moments: impl Iterator<Item = (u64, usize)>,
     ) -> bool {
-        if !text.contains("\nsampled: 1 request in 1\n") {
+        if !text.contains("\nsampled_one_in: 1\n") {
             return true;
         }
         let lists = [false, true].map(|by_time| {
@@ -191,7 +191,8 @@ impl RequestHistory {
         rows.len() == list.rows.len()
             && rows.iter().zip(&list.rows).all(|((sum, name), (shown, shown_name))| {
                 let is_it = *name == shown_name.as_bytes() || is_private && shown_name == "hidden";
-                let sum = if list.by_time { format_seconds(*sum) } else { sum.to_string() };
+                let ms = |ns: u128| (ns / 1_000_000) as f64 / 1e3;
+                let sum = if list.by_time { ms(*sum).to_string() } else { sum.to_string() };
                 is_it && sum == *shown
             })
     }

@@ -211,12 +211,14 @@ mod tests {
     use super::*;
     use crate::top::top_screen::ScreenData;
     use crate::top::watched_server::Asked;
-    use serde_json::json;
+    use protocol::reports::KeysReport;
+    use protocol::rows::KeyRow;
 
     fn data(server: &str, keys: &[&str]) -> ScreenData {
         let asked = Asked { list: TopList::Keys, key: None };
-        let rows: Vec<_> = keys.iter().map(|key| json!({ "key": key, "for_me": 1 })).collect();
-        let list = TopList::Keys.read(&json!({ "keys_total": 9, "keys": rows }));
+        let row = |key: &&str| KeyRow { key: (*key).to_owned(), ..KeyRow::default() };
+        let keys = keys.iter().map(row).collect();
+        let list = KeysReport { keys_total: 9, keys, ..KeysReport::default() }.into();
         ScreenData { list: Some(list), ..ScreenData::nothing_yet(server, asked) }
     }
 

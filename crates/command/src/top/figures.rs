@@ -1,10 +1,9 @@
 //! A server's statistics, of `STATS JSON` or from an older server of `STATS FULL`, and those of
 //! before: rates, and the average of the last minute.
 
-use crate::stats_full::StatsFull;
 use crate::table::uptime_text;
-use serde_json::Value;
-use std::collections::VecDeque;
+use protocol::reports::Report;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Of which time the average is.
@@ -13,36 +12,29 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The statistics at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Figures {
-    /// As `STATS JSON` names them.
-    report: Value,
+    uptime_s: f64,
+    counters: BTreeMap<String, u64>,
+    times_s: BTreeMap<String, f64>,
 }
 
 impl Figures {
-    pub(super) fn of_report(report: &Value) -> Figures {
-        let of = |name: &str| report[name].clone();
-        let (uptime_s, counters, times_s) = (of("uptime_s"), of("counters"), of("times_s"));
-        let report = serde_json::json!({
-            "uptime_s": uptime_s, "counters": counters, "times_s": times_s,
-        });
-        Figures { report }
-    }
-
-    pub(super) fn of_full(full: &StatsFull) -> Figures {
-        Figures { report: full.as_json() }
+    pub(super) fn of(report: &Report) -> Figures {
+        let (counters, times_s) = (report.counters.clone(), report.times_s.clone());
+        Figures { uptime_s: report.uptime_s, counters, times_s }
     }
 
     /// A whole number by its name.
     pub(super) fn counter(&self, name: &str) -> Option<u64> {
-        self.report["counters"][name].as_u64()
+        self.counters.get(name).copied()
     }
 
     pub(super) fn uptime(&self) -> String {
-        uptime_text(&self.report["uptime_s"])
+        uptime_text(self.uptime_s)
     }
 
     /// How long locks were held that were released, all together.
     fn held_s(&self) -> Option<f64> {
-        self.report["times_s"]["processing"].as_f64()
+        self.times_s.get("processing").copied()
     }
 
     /// By how much a counter has grown.
@@ -96,24 +88,25 @@ impl PastFigures {
 mod tests {
     use super::*;
 
+    use crate::stats_full::StatsFull;
+
     fn figures(released: u64, held_s: f64) -> Figures {
-        Figures::of_report(&serde_json::json!({
-            "uptime_s": 90_061.9,
-            "counters": { "processed_count": released },
-            "times_s": { "processing": held_s },
-        }))
+        Figures {
+            uptime_s: 90_061.9,
+            counters: [("processed_count".to_owned(), released)].into(),
+            times_s: [("processing".to_owned(), held_s)].into(),
+        }
     }
 
     #[test]
     fn both_kinds_of_servers_have_the_same_figures() {
         let full =
             "uptime: 1 days, 1h 1m 1s\ntotal processing time: 9.000000s\nprocessed_count: 3\n";
-        let old = Figures::of_full(&StatsFull::read(full));
+        let old = Figures::of(&StatsFull::read(full).report().expect("statistics"));
         assert_eq!(old.uptime(), "1 days, 1h 1m 1s");
         assert_eq!(old.uptime(), figures(3, 9.0).uptime());
         assert_eq!(old.average_hold_since_start_s(), Some(3.0));
         assert_eq!(figures(3, 9.0).average_hold_since_start_s(), Some(3.0));
-        assert_eq!(Figures::default().uptime(), "-");
         assert_eq!(Figures::default().counter("processed_count"), None);
     }
 

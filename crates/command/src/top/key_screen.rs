@@ -3,9 +3,9 @@
 
 use super::choices::ChosenKey;
 use super::top_screen::{KeyAnswer, ScreenData, Style};
-use crate::lists::{locks_of_key, values_of_key};
+use crate::lists::{lines_of_key, locks_of_key};
 use crate::shown_key::{beginning, shown};
-use serde_json::Value;
+use protocol::reports::KeyReport;
 
 /// The lines about the key, without the head and the help: as many as there are.
 pub(super) fn key_lines(
@@ -17,7 +17,7 @@ pub(super) fn key_lines(
     let mut lines = vec![(Style::Plain, server)];
     match data.and_then(|data| data.key.as_ref()) {
         None => lines.push((Style::Plain, format!("key: {}", shown(&chosen.key)))),
-        Some(KeyAnswer::Key(answer)) => lines.extend(lines_of(answer, width)),
+        Some(KeyAnswer::Key(report)) => lines.extend(lines_of(report, width)),
         Some(KeyAnswer::Several(count)) => {
             let why = format!("{count} keys begin with {}", shown(&chosen.key));
             lines.push((Style::Plain, format!("{why}: poolcounter keys PATTERN lists them")));
@@ -34,14 +34,11 @@ pub(super) fn key_lines(
     wrapped.collect()
 }
 
-fn lines_of(answer: &Value, width: usize) -> Vec<(Style, String)> {
-    let values = values_of_key(answer).into_iter().map(|(name, value)| format!("{name}: {value}"));
-    let key = answer["key"].as_str().unwrap_or_default();
-    let free = format!("on its host: {}", free_command(key));
-    let mut lines: Vec<(Style, String)> =
-        values.chain([free]).map(|line| (Style::Plain, line)).collect();
-    let table = locks_of_key(answer);
-    let mut rows = table.lines().into_iter();
+fn lines_of(report: &KeyReport, width: usize) -> Vec<(Style, String)> {
+    let free = format!("on its host: {}", free_command(&report.key));
+    let lines = lines_of_key(report).into_iter().chain([free]);
+    let mut lines: Vec<(Style, String)> = lines.map(|line| (Style::Plain, line)).collect();
+    let mut rows = locks_of_key(report).table.lines().into_iter();
     lines.extend(rows.next().map(|names| (Style::Reversed, beginning(&names, width).to_owned())));
     lines.extend(rows.map(|row| (Style::Plain, beginning(&row, width).to_owned())));
     lines
@@ -78,7 +75,7 @@ mod tests {
     use super::*;
     use crate::top::top_lists::TopList;
     use crate::top::watched_server::Asked;
-    use serde_json::json;
+    use protocol::rows::{LimitRow, LockRow};
 
     #[test]
     fn the_command_to_free_a_key_can_be_copied() {
@@ -98,12 +95,20 @@ mod tests {
     #[test]
     fn the_whole_key_is_shown_however_long_it_is() {
         let key = format!("{}\\x5cend", "x".repeat(300));
-        let answer = json!({
-            "key": key, "holders": 1, "for_me": 2, "for_anyone": 0, "max_hold_s": null,
-            "limits": [{ "rule": "bots", "settings": ["deny"] }],
-            "locks": [{ "what": "holder", "kind": "me", "for_s": 2.0, "left_s": null, "client": 7,
-                        "address": "10.0.0.9:1", "since": "2026-11-21T18:03:07.250Z" }],
-        });
+        let lock = LockRow {
+            what: "holder".to_owned(),
+            client: Some(7),
+            address: "10.0.0.9:1".to_owned(),
+            ..LockRow::default()
+        };
+        let limit = LimitRow { rule: "bots".to_owned(), settings: vec!["deny".to_owned()] };
+        let answer = KeyReport {
+            key: key.clone(),
+            holders: 1,
+            limits: vec![limit],
+            locks: vec![lock],
+            ..KeyReport::default()
+        };
         let chosen = ChosenKey { server: "a".into(), key: "xx\\...".into(), skipped: 0 };
         let asked = Asked { list: TopList::Keys, key: Some(chosen.key.clone()) };
         let mut data = ScreenData::nothing_yet("a", asked);

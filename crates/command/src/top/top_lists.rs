@@ -1,8 +1,10 @@
-//! The lists of `top`: the key and title of each, its question and its order.
+//! The lists of `top`: the key and title of each, its order, and where its rows come from.
 
-use crate::lists::{List, ListKind, groups, hot_keys, oldest_holds};
+use crate::ask::ROWS_MAX;
+use crate::lists::{List, ListKind, ask_list, groups, oldest_holds};
 use crate::table::ListOrder;
-use serde_json::Value;
+use connect::{NoAnswer, StatsConnection};
+use protocol::reports::{Report, TopReport};
 
 /// The lists of `top`, with the key that chooses each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,9 +16,6 @@ pub(super) enum TopList {
     Clients,
     Slow,
 }
-
-/// No list has more.
-const ROWS: u32 = 200;
 
 impl TopList {
     pub(super) const ALL: [TopList; 6] = [
@@ -59,16 +58,6 @@ impl TopList {
         }
     }
 
-    /// What to ask, after `STATS `, unless the list is in `STATS JSON`.
-    pub(super) fn question(self) -> Option<String> {
-        match self {
-            TopList::Hot => Some("JSON TOP minute keys".to_owned()),
-            // `KEYS` has the keys with the most waiters, but not their holders.
-            TopList::Holders | TopList::Groups => None,
-            other => other.kind().map(|kind| kind.question(ROWS)),
-        }
-    }
-
     /// How a server sorts it. Groups stay as they are, each with its keys behind it.
     pub(super) fn order(self) -> ListOrder {
         match self {
@@ -78,15 +67,21 @@ impl TopList {
         }
     }
 
-    /// The list in an answer: to its question, or to `STATS JSON`.
-    pub(super) fn read(self, answer: &Value) -> List {
-        match self {
-            TopList::Groups => groups(answer),
-            TopList::Holders => oldest_holds(answer),
-            TopList::Hot => hot_keys(answer),
-            TopList::Keys => ListKind::Keys.read(answer),
-            TopList::Clients => ListKind::Clients.read(answer),
-            TopList::Slow => ListKind::Slow.read(answer),
+    /// Asks for the list, unless it is in `STATS JSON`.
+    pub(super) fn ask(
+        self,
+        connection: &mut StatsConnection,
+        everything: &Report,
+    ) -> Result<List, NoAnswer> {
+        match (self, self.kind()) {
+            (TopList::Hot, _) => {
+                let answer = ask_list::<TopReport>(connection, "JSON TOP minute keys")?;
+                Ok(answer.report)
+            }
+            (_, Some(kind)) => Ok(kind.ask(connection, ROWS_MAX, "")?.report),
+            // `KEYS` has the keys with the most waiters, but not their holders.
+            (TopList::Holders, None) => Ok(oldest_holds(everything)),
+            (_, None) => Ok(groups(everything)),
         }
     }
 }

@@ -10,13 +10,14 @@ use crate::lists::{COVERED, List};
 use crate::output::is_control;
 use crate::shown_key::{beginning, cut, is_utf8_output};
 use crate::stats_full::StatsFull;
-use crate::table::{Cell, Row, Table, aligned, seconds_text};
-use serde_json::Value;
+use crate::table::{Cell, Row, Table, aligned, duration_text};
+use protocol::reports::KeyReport;
 use std::borrow::Cow;
 
 /// The columns of all lists; if not all fit, the first ones here are shown.
-const COLUMNS: &str = "server took when what ended count refused denied timed_out waited held waiters acquired requests done \
-    for_anyone for_me rule oldest_hold stuck holders oldest_wait connections waits holds address client";
+const COLUMNS: &str = "server took time what outcome count queue_full refused denied timeouts timed_out waited held waiters \
+    acquired requests done for_anyone for_me denied_by limited_by rule oldest_hold stuck_keys holders oldest_wait \
+    connections waits holds address client";
 
 /// The last line.
 const HELP: &str =
@@ -177,7 +178,7 @@ fn columns_that_fit(
     let importance = |&number: &usize| {
         let name = &table.columns[number];
         // Without rules, it would only take room.
-        let is_empty = name == "rule" && table.rows.iter().all(|row| row.cells[number].text == "-");
+        let is_empty = table.rows.iter().all(|row| row.cells[number].text == "-");
         let place = COLUMNS.split(' ').position(|other| other == name).filter(|_| !is_empty);
         (chosen != Some(number), place.unwrap_or(usize::MAX))
     };
@@ -321,7 +322,7 @@ fn state(data: &ScreenData) -> String {
 /// Of the last minute, or of the time since the first look; before a second one, of all.
 fn average_hold(data: &ScreenData) -> String {
     let average = |hold_s: Option<f64>, of: String| {
-        hold_s.map_or("-".to_owned(), |hold_s| format!("{} ({of})", seconds_text(hold_s)))
+        hold_s.map_or("-".to_owned(), |hold_s| format!("{} ({of})", duration_text(hold_s)))
     };
     match (&data.figures, &data.minute) {
         (None, _) => "-".to_owned(),
@@ -379,7 +380,7 @@ pub(super) struct ScreenData {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum KeyAnswer {
     /// `STATS JSON KEY`.
-    Key(Value),
+    Key(KeyReport),
     /// The list has cut it, and so many keys begin like this.
     Several(usize),
     /// The list has cut it, and no key begins like this any more.
@@ -449,7 +450,7 @@ fn merged(servers: &[&ScreenData]) -> Option<List> {
 mod tests {
     use super::*;
     use crate::table::Cell;
-    use serde_json::json;
+    use protocol::reports::Report;
 
     fn nothing(server: &str) -> ScreenData {
         ScreenData::nothing_yet(server, Asked { list: TopList::Keys, key: None })
@@ -463,7 +464,7 @@ mod tests {
         };
         let rows = rows.iter().map(|row| Row { cells: row.iter().map(cell).collect(), key: None });
         let table = Table::new(columns, rows);
-        let list = List { name: "keys", total: 0, values: Vec::new(), table };
+        let list = List { name: "keys", total: 0, values: Vec::new(), table, note: None };
         ScreenData { list: Some(list), ..nothing("wiki1") }
     }
 
@@ -615,21 +616,19 @@ mod tests {
         assert!(View::of(vec![&c, &c]).table().is_none());
     }
 
-    fn figures(counters: &[(&str, u64)]) -> Figures {
-        let counters: serde_json::Map<String, Value> =
-            counters.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
-        Figures::of_report(&json!({
-            "uptime_s": 0.0, "counters": counters, "times_s": { "processing": 30.0 },
-        }))
+    fn figures(counters: &[(&str, u64)], held_s: f64) -> Figures {
+        let counters = counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let times_s = [("processing".to_owned(), held_s)].into();
+        Figures::of(&Report { counters, times_s, ..Report::default() })
     }
 
     fn data_of(server: &str, counters: &[(&str, u64)]) -> ScreenData {
-        ScreenData { figures: Some(figures(counters)), ..nothing(server) }
+        ScreenData { figures: Some(figures(counters, 30.0)), ..nothing(server) }
     }
 
     #[test]
     fn rates_are_changes_per_second() {
-        let before = Some((figures(&[("total_acquired", 10)]), 2.0));
+        let before = Some((figures(&[("total_acquired", 10)], 30.0), 2.0));
         let data = ScreenData { before, ..data_of("wiki1", &[("total_acquired", 30)]) };
         let rates = rates(&data);
         assert!(rates.contains("acquired 10.0 ") && rates.contains("queue full -"), "{rates}");
@@ -639,11 +638,10 @@ mod tests {
     fn the_average_hold_is_of_the_last_minute() {
         let data = data_of("wiki1", &[("processed_count", 60)]);
         assert!(state(&data).ends_with("average hold 0.500s (since the start)"));
-        let none = ScreenData { minute: Some((figures(&[("processed_count", 60)]), 60.2)), ..data };
+        let none =
+            ScreenData { minute: Some((figures(&[("processed_count", 60)], 30.0), 60.2)), ..data };
         assert!(state(&none).ends_with("average hold -"));
-        let before = Figures::of_report(&json!({
-            "counters": { "processed_count": 50 }, "times_s": { "processing": 27.5 },
-        }));
+        let before = figures(&[("processed_count", 50)], 27.5);
         let some = ScreenData { minute: Some((before, 60.2)), ..none };
         assert!(state(&some).ends_with("average hold 0.250s (last 60 s)"), "{}", state(&some));
     }

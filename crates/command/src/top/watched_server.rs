@@ -3,12 +3,14 @@
 use super::figures::{Figures, PastFigures};
 use super::top_lists::TopList;
 use super::top_screen::{KeyAnswer, ScreenData, Trouble};
-use crate::keys::{Alike, keys_that_begin};
+use crate::ask::{
+    Alike, Answer, CUT, ask, failure_status, key_from_user, key_question, keys_that_begin,
+};
 use crate::reported_rules::by_orders;
-use crate::stats::{CUT, ask_json, failure_status, key_from_user, key_question};
 use crate::stats_full::StatsFull;
 use connect::failed_call::named;
 use connect::{NoAnswer, ServerName, StatsConnection};
+use protocol::reports::Report;
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -54,23 +56,21 @@ fn nobody_listens(why: &NoAnswer) -> bool {
 
 fn fill(data: &mut ScreenData, server: &ServerName, known: &mut Known) -> Result<(), NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
-    let report = match ask_json(&mut connection, "JSON") {
-        Ok(report) => report,
+    let report = match ask::<Report>(&mut connection, "JSON") {
+        Ok(Answer { report, .. }) => report,
         Err(NoAnswer::Unknown) => {
-            let full = StatsFull::read(&connection.query("FULL")?);
-            set_figures(data, Figures::of_full(&full), known);
+            let text = connection.query("FULL")?;
+            let full = StatsFull::read(&text);
+            let report = full.report().ok_or(NoAnswer::Refused(text))?;
+            set_figures(data, Figures::of(&report), known);
             data.full = Some(full);
             return Ok(());
         }
         Err(e) => return Err(e),
     };
-    set_figures(data, Figures::of_report(&report), known);
-    data.rules_by_orders = by_orders(&report);
-    let list = data.asked.list;
-    data.list = Some(match list.question() {
-        None => list.read(&report),
-        Some(question) => list.read(&ask_json(&mut connection, &question)?),
-    });
+    set_figures(data, Figures::of(&report), known);
+    data.rules_by_orders = by_orders(&report.rules);
+    data.list = Some(data.asked.list.ask(&mut connection, &report)?);
     if let Some(key) = &data.asked.key {
         data.key = Some(match ask_key(&mut connection, key, known) {
             // Such as a key that is too long for a line as text.
@@ -92,7 +92,7 @@ fn ask_key(
     known: &mut Known,
 ) -> Result<KeyAnswer, NoAnswer> {
     let Some(beginning) = key.strip_suffix(CUT) else {
-        return Ok(KeyAnswer::Key(ask_json(connection, &question_of(key))?));
+        return Ok(KeyAnswer::Key(ask(connection, &question_of(key))?.report));
     };
     let whole = known.whole.take().filter(|(cut, _)| cut == key).map(|(_, whole)| whole);
     let Alike { keys: mut found, left_out } = match whole {
@@ -101,9 +101,9 @@ fn ask_key(
     };
     match (found.pop(), found.len() + left_out as usize) {
         (Some(whole), 0) => {
-            let answer = ask_json(connection, &question_of(&whole))?;
+            let Answer { report, .. } = ask(connection, &question_of(&whole))?;
             known.whole = Some((key.to_owned(), whole));
-            Ok(KeyAnswer::Key(answer))
+            Ok(KeyAnswer::Key(report))
         }
         (Some(_), others) => Ok(KeyAnswer::Several(others + 1)),
         (None, _) => Ok(KeyAnswer::Gone),

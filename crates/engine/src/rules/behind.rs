@@ -3,7 +3,6 @@
 
 use alloc::string::String;
 use core::fmt::{self, Display, Formatter};
-use protocol::rules_text;
 use serde::{Deserialize, Serialize};
 
 /// Which rules are behind a hold or a wait, or limit a key, by their names.
@@ -16,9 +15,16 @@ pub struct RulesBehind {
     pub denied_by: Option<String>,
 }
 
-/// As [`rules_text`].
+/// One word: `search`, `bots(denied)`, `search,bots(denied)`, or a dash without rules.
 impl Display for RulesBehind {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.pad(&rules_text(self.rule.as_deref(), self.denied_by.as_deref()))
+        match (&self.rule, &self.denied_by) {
+            (None, None) => f.write_str("-"),
+            (Some(rule), None) => f.write_str(rule),
+            (Some(rule), Some(denied_by)) if rule != denied_by => {
+                write!(f, "{rule},{denied_by}(denied)")
+            }
+            (_, Some(denied_by)) => write!(f, "{denied_by}(denied)"),
+        }
     }
 }

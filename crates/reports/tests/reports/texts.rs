@@ -5,13 +5,12 @@ use engine::rules::rule::Rule;
 use engine::state::BadState;
 use engine::view::Phase;
 use engine::{ClientId, Engine, HashSeed, Time};
+use protocol::reports::ProcessFigures;
 use protocol::{Acquire, Command, List, MatchingKeys, Mode, Query, Span, Subject, key_text};
-use reports::json;
-use reports::json_lists;
-use reports::lists::{self, RuleSource};
+use reports::rules::RuleSource;
 use reports::scan::Scan;
-use reports::{Peers, ReportView, StatsAnswer, metrics, report, stats};
-use reports::{ProcessFigures, RuleOrders, ServerFigures};
+use reports::{Peers, ReportView, RuleOrders, ServerFigures, StatsAnswer};
+use reports::{json, lists, metrics, rules, stats, text};
 
 /// What a client may leave unread (docs/reference/sizing.md).
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
@@ -90,7 +89,7 @@ fn engine() -> Engine {
     engine
 }
 
-static FIGURES: ServerFigures = ServerFigures {
+pub(crate) static FIGURES: ServerFigures = ServerFigures {
     version: "1.2.3",
     connections: 7,
     is_draining: false,
@@ -111,7 +110,7 @@ static FIGURES: ServerFigures = ServerFigures {
 };
 
 pub(crate) fn view(engine: &Engine, now: Time, is_private: bool) -> ReportView<'_> {
-    ReportView { engine, now, wall_ns: WALL_NS, figures: &FIGURES, peers: &Addresses, is_private }
+    ReportView { engine, now, wall_ns: WALL_NS, peers: &Addresses, is_private }
 }
 
 fn scan(engine: &Engine, now: Time, places_per_turn: usize) -> Scan {
@@ -142,18 +141,22 @@ pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: boo
     let Command::Stats(query) = Command::parse(line.as_bytes()) else { panic!("{words}") };
     let (scan, view) = (scanned(engine, now), view(engine, now, is_private));
     match &query {
-        Query::List(list) => report(list, &view, &scan),
-        Query::JsonList(list) => line_of(&json_lists::list(list, &view, &scan)),
+        Query::List(list) => text_of(list, &view, &scan),
+        Query::JsonList(list) => line_of(&lists::list(list, &view, &scan)),
         Query::MatchingKeys(query) => {
             let scan = walked(Scan::with_pattern(now, &query.pattern), engine, 9_999);
-            line_of(&json_lists::matching_keys(query, &view, &scan))
+            line_of(&lists::matching_keys(query, &view, &scan))
         }
         other => panic!("{other:?}"),
     }
 }
 
+fn text_of(list: &List, view: &ReportView, scan: &Scan) -> String {
+    text(&lists::list(list, view, scan)) + "\n"
+}
+
 fn line_of(report: &impl serde::Serialize) -> String {
-    let text = json_lists::written(report);
+    let text = lists::written(report);
     assert!(text.ends_with("}\n\n") && text.lines().count() == 2, "{text}");
     text
 }
@@ -206,9 +209,9 @@ fn reports_are_as_recorded() {
         text += &format!("== {words}\n{}", asked(&mut engine, words, now, false));
     }
     let (view, scan) = (view(&engine, now, false), scanned(&engine, now));
-    let json = serde_json::to_string(&json::report(&view, &scan)).expect("JSON");
+    let json = serde_json::to_string(&json::report(&view, &FIGURES, &scan)).expect("JSON");
     text += &format!("== JSON\n{json}\n");
-    let metrics = metrics::metrics(&view, &scan, 9);
+    let metrics = metrics::metrics(&view, &FIGURES, &scan, 9);
     for (page, metrics) in [("metrics", metrics), ("prometheus", metrics::legacy(&view))] {
         text += &format!("== /{page}\n");
         let is_left_out = |line: &str| {
@@ -239,15 +242,15 @@ fn a_scan_in_steps_finds_what_one_step_finds() {
         acquire(&mut engine, n, Mode::ForMe, key.as_bytes(), at_ms(n.into()));
     }
     let view = view(&engine, at_ms(2_000), false);
-    let list = |scan: &Scan| report(&List::Keys(200), &view, scan);
+    let list = |scan: &Scan| text_of(&List::Keys(200), &view, scan);
     let (whole, steps) = (scan(&engine, START, 9_999), scan(&engine, at_ms(1_500), 33));
-    let rows = |text: &str| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
     let (whole, steps) = (list(&whole), list(&steps));
-    assert_eq!(rows(&whole), rows(&steps));
-    assert_eq!(rows(&whole).len(), 1 + 200 + 1);
-    assert!(whole.starts_with("keys: 200 of 1000\nseen: in 1 turn of the loop\n"), "{whole}");
-    let turns = steps.lines().nth(1).expect("a line");
-    assert!(turns.starts_with("seen: in ") && turns.ends_with("over 0.500s"), "{turns}");
+    let mut lines: Vec<&str> = steps.lines().collect();
+    let seen: Vec<&str> = lines.drain(1..3).collect();
+    assert!(seen[0].starts_with("turns: ") && seen[1] == "took_s: 0.500", "{seen:?}");
+    assert_eq!(whole.lines().collect::<Vec<_>>(), lines);
+    assert_eq!(lines.len(), 1 + 1 + 200 + 1);
+    assert!(whole.starts_with("keys: 200 of 1000\nholders "), "{whole}");
 }
 
 #[test]
@@ -272,8 +275,8 @@ fn private_reports_hide_clients() {
     let view = view(&engine, at_ms(1_000), true);
     let mut scan = scan(&engine, at_ms(1_000), 100);
     scan.add_connection("10.0.0.7", 1, 0);
-    texts.push(serde_json::to_string(&json::report(&view, &scan)).expect("JSON"));
-    texts.push(metrics::metrics(&view, &scan, 9));
+    texts.push(serde_json::to_string(&json::report(&view, &FIGURES, &scan)).expect("JSON"));
+    texts.push(metrics::metrics(&view, &FIGURES, &scan, 9));
     texts.push(metrics::legacy(&view));
     for text in &texts {
         for secret in ["10.0.0.", "2001:", "x5c"] {
@@ -340,9 +343,9 @@ fn the_address_with_most_connections_is_seen_among_many() {
         }
     }
     let view = view(&engine, START, false);
-    let text = report(&List::Clients(1), &view, &scan);
+    let text = text_of(&List::Clients(1), &view, &scan);
     let rows: Vec<Vec<&str>> =
-        text.lines().skip(4).map(|line| line.split_whitespace().collect()).collect();
+        text.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(text.lines().nth(1), Some("connections: 25500"));
     let (worst, others) = (&rows[0], &rows[1]);
     assert_eq!(worst[3], "10.9.9.9");
@@ -368,10 +371,10 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
             List::Top(Span::Minute, Subject::Keys),
             List::Slow(u32::MAX),
         ] {
-            let text = report(&query, &view, &scan);
+            let text = text_of(&query, &view, &scan);
             assert!(text.ends_with("\n\n") && !text.trim_end().contains("\n\n"), "{text}");
             assert!(text.len() < OUTPUT_BYTES_MAX, "{query:?}: {}", text.len());
-            let json = json_lists::list(&query, &view, &scan);
+            let json = lists::list(&query, &view, &scan);
             let json = line_of(&json);
             assert!(json.len() < OUTPUT_BYTES_MAX, "{query:?}: {}", json.len());
             let is_over = matches!(query, List::Top(..));
@@ -379,9 +382,9 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
         }
         let all = MatchingKeys { rows: u32::MAX, pattern: b"*".to_vec() };
         let found = walked(Scan::with_pattern(START, b"*"), &engine, 9_999);
-        let json = line_of(&json_lists::matching_keys(&all, &view, &found));
+        let json = line_of(&lists::matching_keys(&all, &view, &found));
         assert!((20_000..OUTPUT_BYTES_MAX).contains(&json.len()), "{}", json.len());
-        let text = serde_json::to_string(&json::report(&view, &scan)).expect("JSON");
+        let text = serde_json::to_string(&json::report(&view, &FIGURES, &scan)).expect("JSON");
         assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
     }
 }
@@ -391,7 +394,7 @@ fn matching(engine: &Engine, rows: u32, pattern: &str, places: usize) -> serde_j
     let query = MatchingKeys { rows, pattern: pattern.as_bytes().to_vec() };
     let scan = walked(Scan::with_pattern(START, &query.pattern), engine, places);
     let view = view(engine, at_ms(2_000), false);
-    let text = line_of(&json_lists::matching_keys(&query, &view, &scan));
+    let text = line_of(&lists::matching_keys(&query, &view, &scan));
     serde_json::from_str(&text).expect("JSON")
 }
 
@@ -484,17 +487,16 @@ fn the_longest_answer_about_a_key_is_within_the_bound() {
     }
     set_rules(&mut engine, &long_rules());
     let now = START.plus_seconds(9_999_000);
-    for (peers, holders) in [(&Addresses as &dyn Peers, 120), (&LongNames, 70)] {
+    for (peers, holders) in [(&Addresses as &dyn Peers, 60), (&LongNames, 40)] {
         let view = ReportView { peers, ..view(&engine, now, false) };
-        let text = report(&List::Key(key.clone()), &view, &Scan::default());
-        assert_eq!(text.matches("\nwaiter and ").count(), 2, "{text}");
+        let text = text_of(&List::Key(key.clone()), &view, &Scan::default());
         assert_eq!(text.matches(" by rule ").count(), 6, "{text}");
-        // Counted in the header, and listed or among the rest.
-        let listed = text.matches("\nholder ").count() - 1;
-        assert!(listed >= holders, "{listed}");
-        assert!(text.contains(&format!("\nholder and {} more\n", 300 - listed)), "{text}");
+        let listed = |what: &str| text.matches(&format!("\n{what} ")).count();
+        assert!(listed("holder") >= holders, "{text}");
+        let all = listed("holder") + listed("waiter");
+        assert!(text.contains(&format!("\nlocks: {all} of 900\n")), "{text}");
         assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
-        let json = json_lists::list(&List::Key(key.clone()), &view, &Scan::default());
+        let json = lists::list(&List::Key(key.clone()), &view, &Scan::default());
         let json = line_of(&json);
         assert!(json.len() < OUTPUT_BYTES_MAX, "{}", json.len());
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -572,7 +574,7 @@ fn rule_rows(engine: &Engine, scan: &Scan, rules: &[&str]) -> Vec<String> {
         until: None,
     };
     let sources: Vec<RuleSource> = rules.iter().map(source).collect();
-    let text = lists::rules(&view(engine, at_ms(0), false), scan, &sources);
+    let text = text(&rules::list(&view(engine, at_ms(0), false), scan, &sources));
     let rows = text.lines().skip(3).filter(|line| !line.is_empty());
     rows.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -600,24 +602,24 @@ fn an_order_during_a_scan_mixes_up_no_rules() {
             // While it was not in force, no key was its own.
             "15 15 0 0 file - a a* total=90",
             "20 20 0 0 file - b b* workers=1",
-            "20 20 0 0 option - - b* max-hold=1m",
-            "20 20 0 0 option - - b* max-hold=1m",
+            "20 20 0 0 option - --max-hold b* max-hold=1m",
+            "20 20 0 0 option - --max-hold b* max-hold=1m",
             "- - - - file - gone x* deny",
         ],
     );
     // Each key is limited by what limited it when it was seen.
-    let list = report(&List::Keys(200), &view(&engine, at_ms(0), false), &scan);
+    let list = text_of(&List::Keys(200), &view(&engine, at_ms(0), false), &scan);
     let limits = |row: &str, rule: &str| row.split_whitespace().nth(5) == Some(rule);
     let limited = |rule| list.lines().filter(|row| limits(row, rule)).count();
-    assert_eq!((limited("a"), limited("b"), limited("-")), (15, 20, 5), "{list}");
+    assert_eq!((limited("a"), limited("b,--max-hold"), limited("-")), (15, 20, 5), "{list}");
 }
 
-/// The end, the column `rule` and the key of each row of `STATS SLOW`, the oldest first.
-fn slow_rows(engine: &mut Engine) -> Vec<[String; 3]> {
+/// The outcome, the rules and the key of each row of `STATS SLOW`, the oldest first.
+fn slow_rows(engine: &mut Engine) -> Vec<[String; 4]> {
     let text = asked(engine, "SLOW", at_ms(0), false);
     let rows = text.lines().skip(3).filter(|line| !line.is_empty());
     let words = rows.map(|row| row.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-    let columns = words.map(|row| [3, 7, 8].map(|n: usize| row[n].clone()));
+    let columns = words.map(|row| [3, 7, 8, 9].map(|n: usize| row[n].clone()));
     columns.collect::<Vec<_>>().into_iter().rev().collect()
 }
 
@@ -652,15 +654,15 @@ fn the_slow_log_names_the_rule_behind_each_row() {
     engine.release(client(8), at_ms(1));
     note_observed(&mut engine, at_ms(95_000));
     let expected = [
-        ["released", "-", "none"],
-        ["timeout", "narrow", "na"],
-        ["timeout", "late", "na"],
-        ["timeout", "late", "na"],
-        ["released", "narrow", "na"],
-        ["released", "bots(denied)", "bx"],
-        ["released", "narrow,bots(denied)", "nbx"],
-        ["expired", "long", "long"],
-        ["released", "--max-hold", "x"],
+        ["released", "-", "-", "none"],
+        ["timeout", "narrow", "-", "na"],
+        ["timeout", "late", "-", "na"],
+        ["timeout", "late", "-", "na"],
+        ["released", "narrow", "-", "na"],
+        ["released", "bots", "bots", "bx"],
+        ["released", "narrow", "bots", "nbx"],
+        ["expired", "long", "-", "long"],
+        ["released", "--max-hold", "-", "x"],
     ];
     assert_eq!(slow_rows(&mut engine), expected);
     let pools: Vec<_> = engine.pool_states().map(Ok::<_, BadState>).collect();
@@ -698,7 +700,7 @@ fn json_names_the_oldest_holders_with_any_number_of_queues() {
     }
     for places_per_turn in [1, 7, 100] {
         let scan = scan(&engine, at_ms(1_000), places_per_turn);
-        let report = json::report(&view(&engine, at_ms(1_000), false), &scan);
+        let report = json::report(&view(&engine, at_ms(1_000), false), &FIGURES, &scan);
         let report = serde_json::to_value(&report).expect("JSON");
         let list = |name: &str| report[name].as_array().expect("a list").clone();
         assert!(list("keys").iter().all(|row| row["key"] != "stuck"));
@@ -728,12 +730,12 @@ fn groups_are_shown_while_they_are_counted() {
         let now = at_ms(slot.into());
         acquire(engine, slot, Mode::ForMe, b"a", now);
         let view = view(engine, now, false);
-        let json = line_of(&json::report(&view, &scanned(engine, now)));
+        let json = line_of(&json::report(&view, &FIGURES, &scanned(engine, now)));
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         let groups = json["groups"].as_array().expect("groups").iter();
         let groups: Vec<_> =
             groups.map(|it| (it["group"].clone(), it["requests"].clone())).collect();
-        let metrics = metrics::metrics(&view, &scanned(engine, now), 0);
+        let metrics = metrics::metrics(&view, &FIGURES, &scanned(engine, now), 0);
         let is_in_metrics = metrics.contains("poolcounter_group_requests_total{");
         assert_eq!(is_in_metrics, !groups.is_empty());
         groups
@@ -767,7 +769,7 @@ fn hot_keys_that_look_the_same_are_one_series_and_private_keys_have_no_series() 
     let scan = Scan::new(START);
     let text = |is_private| {
         let view = view(&engine, at_ms(1_000), is_private);
-        metrics::metrics(&view, &scan, 9)
+        metrics::metrics(&view, &FIGURES, &scan, 9)
     };
     let shown = text(false);
     let series: Vec<&str> =
@@ -782,8 +784,8 @@ fn hot_keys_that_look_the_same_are_one_series_and_private_keys_have_no_series() 
 fn a_drain_is_safe_to_end_once_no_lock_is_held() {
     let metrics = |engine: &Engine, is_draining: bool| {
         let figures = ServerFigures { is_draining, ..FIGURES.clone() };
-        let view = ReportView { figures: &figures, ..view(engine, at_ms(600), false) };
-        let text = metrics::metrics(&view, &Scan::default(), 0);
+        let view = view(engine, at_ms(600), false);
+        let text = metrics::metrics(&view, &figures, &Scan::default(), 0);
         let names =
             ["process_start_time", "poolcounter_safe_to_end", "poolcounter_unsafe_start_time"];
         names.map(|name| {

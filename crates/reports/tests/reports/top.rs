@@ -1,7 +1,7 @@
 //! `STATS TOP` under load: what it counts is right, and it shows when it estimates.
 
 use crate::random::Random;
-use crate::texts::{SEED, START, asked, client, new_engine, view};
+use crate::texts::{FIGURES, SEED, START, asked, client, new_engine, view};
 use engine::observe::windows::Counted;
 use engine::state::BadState;
 use engine::{Engine, Time};
@@ -188,7 +188,7 @@ fn the_header_has_the_seconds_that_the_counts_cover() {
         for (span, ms) in [("minute", minute_ms), ("hour", hour_ms)] {
             for subject in ["keys", "clients"] {
                 let text = asked(&mut engine, &format!("TOP {span} {subject}"), now, false);
-                let line = format!("\ncovers: {}.{:03}s\n", ms / 1_000, ms % 1_000);
+                let line = format!("\ncovered_s: {}.{:03}\n", ms / 1_000, ms % 1_000);
                 assert!(text.contains(&line), "{line}: {text}");
                 let json = asked(&mut engine, &format!("JSON TOP {span} {subject}"), now, false);
                 let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -206,7 +206,12 @@ fn metrics_show_the_last_full_minute() {
     (0..5).for_each(|_| pair(&mut engine, 1, "k", at_s(70)));
     for (asked_at_s, counted) in [(71, 1), (119, 1), (120, 5), (179, 5)] {
         engine.expire(at_s(asked_at_s));
-        let text = metrics::metrics(&view(&engine, at_s(asked_at_s), false), &Scan::new(START), 5);
+        let text = metrics::metrics(
+            &view(&engine, at_s(asked_at_s), false),
+            &FIGURES,
+            &Scan::new(START),
+            5,
+        );
         let line = format!("\npoolcounter_hot_key_requests{{key=\"k\"}} {counted}\n");
         assert!(text.contains(&line), "{line}: {text}");
     }
@@ -351,7 +356,7 @@ fn metrics_show_whether_hot_keys_are_sampled() {
     let sampled = |engine: &mut Engine, now: Time| {
         engine.expire(now);
         let view = view(engine, now, false);
-        let text = metrics::metrics(&view, &Scan::new(now), 5);
+        let text = metrics::metrics(&view, &FIGURES, &Scan::new(now), 5);
         let name = "poolcounter_hot_key_sampled_one_in ";
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
         line.parse::<u64>().expect("a number")

@@ -1,0 +1,126 @@
+//! Asks a server for its reports; how a key and a pattern are written in a question; the whole text
+//! of a key that a list has cut.
+
+use super::stats_full::StatsFull;
+use super::status;
+use connect::{NoAnswer, StatsConnection};
+use protocol::reports::{KeysReport, Report};
+use protocol::{key_from_text, key_on_the_wire, key_text};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::io::ErrorKind;
+
+/// The daemon reads no longer pattern.
+const PATTERN_CHARS_MAX: usize = 256;
+
+/// The most rows that a server lists.
+pub(super) const ROWS_MAX: u32 = 200;
+
+/// What a server has answered.
+pub(super) struct Answer<R> {
+    /// As it was sent: a later version may have more members.
+    pub(super) json: Value,
+    pub(super) report: R,
+}
+
+/// Asks for a report in JSON, by the words behind `STATS `.
+///
+/// # Errors
+/// There is no answer, or another one: without its first members, it would look like that of an
+/// idle server.
+pub(super) fn ask<R: DeserializeOwned>(
+    connection: &mut StatsConnection,
+    question: &str,
+) -> Result<Answer<R>, NoAnswer> {
+    let text = connection.query(question)?;
+    let invalid =
+        |e: serde_json::Error| NoAnswer::Refused(format!("invalid STATS {question}: {e}"));
+    let json: Value = serde_json::from_str(&text).map_err(invalid)?;
+    let report = R::deserialize(&json).map_err(invalid)?;
+    Ok(Answer { json, report })
+}
+
+/// `STATS JSON`, or the part of it that an older server has.
+///
+/// # Errors
+/// It does not answer, or not with statistics.
+pub(super) fn everything(connection: &mut StatsConnection) -> Result<Answer<Report>, NoAnswer> {
+    match ask(connection, "JSON") {
+        Err(NoAnswer::Unknown) => {
+            let text = connection.query("FULL")?;
+            let full = StatsFull::read(&text);
+            let report = full.report().ok_or(NoAnswer::Refused(text))?;
+            Ok(Answer { json: full.as_json(), report })
+        }
+        answer => answer,
+    }
+}
+
+/// The key that a user has typed; its bytes can be written as `\xNN`.
+pub(super) fn key_from_user(key: &[u8]) -> Vec<u8> {
+    let key = key_on_the_wire(key);
+    key_from_text(&key).unwrap_or(key)
+}
+
+/// What to ask about a key: as it is if it can be, which is shorter, or as text. A carriage return
+/// would be taken for a part of the line's end.
+pub(super) fn key_question(key: &[u8]) -> String {
+    let is_plain = |c: char| c != '\\' && !c.is_whitespace() && !c.is_control();
+    match std::str::from_utf8(key) {
+        Ok(text) if text.chars().all(is_plain) => format!("JSON KEY {text}"),
+        _ => format!("JSON KEY {}", key_text(key)),
+    }
+}
+
+/// A piece of a key that is to stand for itself in a pattern.
+pub(super) fn literally(piece: &[u8]) -> String {
+    key_text(&key_from_user(piece)).replace('*', "\\x2a")
+}
+
+pub(super) fn checked(mut pattern: String) -> Result<String, String> {
+    // As keys may have them there; in a rule they would be a slip.
+    for at in [pattern.len().saturating_sub(1), 0] {
+        if let Some(&quote @ (b'"' | b'\'')) = pattern.as_bytes().get(at) {
+            pattern.replace_range(at..=at, &format!("\\x{quote:02x}"));
+        }
+    }
+    if pattern.len() > PATTERN_CHARS_MAX {
+        return Err(format!(
+            "a pattern has at most {PATTERN_CHARS_MAX} characters, four for each \\xNN"
+        ));
+    }
+    Ok(pattern)
+}
+
+/// The end of a key that a list has cut.
+pub(super) const CUT: &str = "\\...";
+
+/// Keys that begin alike.
+pub(super) struct Alike {
+    /// Whole, as text.
+    pub(super) keys: Vec<String>,
+    /// How many more there are.
+    pub(super) left_out: u64,
+}
+
+/// The keys that begin like `text`, which a list has cut.
+pub(super) fn keys_that_begin(
+    connection: &mut StatsConnection,
+    text: &str,
+) -> Result<Alike, NoAnswer> {
+    let Ok(pattern) = checked(format!("{}*", literally(text.as_bytes()))) else {
+        return Ok(Alike { keys: Vec::new(), left_out: 0 });
+    };
+    let question = format!("JSON KEYS {ROWS_MAX} {pattern}");
+    let KeysReport { keys, left_out, .. } = ask(connection, &question)?.report;
+    let keys = keys.into_iter().map(|row| row.key).collect();
+    Ok(Alike { keys, left_out: left_out.unwrap_or(0) })
+}
+
+/// The exit status for a server that does not answer, or not as it should.
+pub(super) fn failure_status(why: &NoAnswer) -> u8 {
+    match why {
+        NoAnswer::Io(e) if e.kind() != ErrorKind::InvalidData => status::NO_SERVER,
+        _ => status::PROTOCOL,
+    }
+}

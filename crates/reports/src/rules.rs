@@ -1,0 +1,103 @@
+//! Rules as reports show them: `RULES`, `--check-rules`, and those that limit a key.
+
+use super::lists::{bounded, seen};
+use super::report_view::{ROWS_BYTES_MAX, ReportView, seconds};
+use super::scan::Scan;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use engine::Time;
+use engine::rules::matcher::Matches;
+use engine::rules::rule::Rule;
+use engine::rules::{RULES_MAX, Rules};
+use protocol::key_text;
+use protocol::reports::{ListReport, RulesReport};
+use protocol::rows::{LimitRow, RuleRow};
+
+/// A rule, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSource {
+    /// The rule.
+    pub rule: Rule,
+    /// An operator has set it, or turned it off.
+    pub is_set: bool,
+    /// It is not in force.
+    pub is_off: bool,
+    /// When it ends.
+    pub until: Option<Time>,
+}
+
+impl RuleSource {
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            RuleSource { is_off: true, .. } => "off",
+            RuleSource { is_set: true, .. } => "set",
+            RuleSource { rule, .. } if rule.name.is_empty() => "option",
+            _ => "file",
+        }
+    }
+}
+
+/// What applies to `key`, as a line: its group, and each setting with the rule that it comes
+/// from.
+pub fn explain(rules: &Rules, key: &[u8]) -> String {
+    let matches = rules.matching(key);
+    let group = &rules.groups()[rules.group_of(matches)].name;
+    let settings = rules
+        .settings_of(matches)
+        .into_iter()
+        .map(|(setting, rule)| format!(" {setting} ({})", rule.shown_name()));
+    format!("{}: group {group}{}\n", key_text(key), settings.collect::<String>())
+}
+
+/// For each rule that limits keys that have these matches one, and one for a rule that denies
+/// them: at most six, because there are six limits.
+pub(super) fn limits_of(rules: &Rules, matches: Matches) -> Vec<LimitRow> {
+    let mut settings = rules.settings_of(matches);
+    // Limits nothing.
+    settings.retain(|(setting, _)| !setting.starts_with("stuck-after="));
+    let mut limits = Vec::new();
+    for n in rules.limiting(matches).iter() {
+        let rule = &rules.in_force()[n].rule;
+        let of_rule = settings.iter().filter(|(_, other)| core::ptr::eq(*other, rule));
+        let (denied, limited): (Vec<String>, Vec<String>) =
+            of_rule.map(|(setting, _)| setting.clone()).partition(|setting| setting == DENY);
+        for settings in [limited, denied].into_iter().filter(|settings| !settings.is_empty()) {
+            limits.push(LimitRow { rule: rule.shown_name().to_owned(), settings });
+        }
+    }
+    limits
+}
+
+/// The setting by which each request is refused: a limit that has it has no other.
+pub(super) const DENY: &str = "deny";
+
+/// The rules in force in the order in which they apply, then those that are off.
+pub fn list(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> ListReport {
+    let in_force = view.engine.rules().in_force();
+    let row = |source: &RuleSource| {
+        // An order during the scan may have changed it, or ended it.
+        let now = in_force.iter().find(|now| now.rule.identity() == source.rule.identity());
+        let now = now.filter(|_| !source.is_off);
+        let seen = now.map(|_| scan.of_rule(&source.rule));
+        let settings = source.rule.settings.to_string();
+        RuleRow {
+            rule: source.rule.shown_name().to_owned(),
+            pattern: source.rule.pattern.to_string(),
+            settings: settings.split_whitespace().map(str::to_owned).collect(),
+            from: source.word().to_owned(),
+            keys: seen.map(|seen| seen.keys),
+            holders: seen.map(|seen| seen.holders),
+            waiters: seen.map(|seen| seen.waiters),
+            changed: now.map(|now| now.changed),
+            left_s: source.until.map(|until| seconds(until.ns_since(view.now))),
+        }
+    };
+    ListReport::Rules(RulesReport {
+        rules_total: sources.len(),
+        rules_max: RULES_MAX,
+        seen: seen(view, scan),
+        rules: bounded(sources.iter().map(row), ROWS_BYTES_MAX),
+    })
+}
