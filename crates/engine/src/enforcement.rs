@@ -2,9 +2,9 @@
 
 use crate::counts::measures::LockOutcome;
 use crate::lock::{ClientId, Lock, LockId, PoolId};
-use crate::pool::Pool;
+use crate::pool::{Pool, QueueLen};
+use crate::rules::LimitedRequest;
 use crate::rules::matcher::Matches;
-use crate::rules::{LimitedRequest, QueueLen};
 use crate::time::Time;
 use crate::{Engine, FoundKey, HEIRS};
 use protocol::{Acquire, Reply};

@@ -44,10 +44,10 @@ use counts::measures::{CommandKind, LockOutcome, Measures};
 use counts::statistics::{Counters, Times};
 use lock::{Lock, LockId, Locks, Phase, PoolId, Stack};
 use observe::observer::{FollowedRequest, Observer};
-use pool::Pools;
+use pool::{Pools, QueueLen, Verdict, verdict};
 use protocol::{Acquire, Mode, Reply};
+use rules::Rules;
 use rules::matcher::Matches;
-use rules::{QueueLen, Rules, Verdict, verdict};
 use wheel::Wheel;
 
 /// The key of a request, looked up.

@@ -1,14 +1,14 @@
-//! Pools, each with the queues of holders and waiters of one key; the map from keys to pools,
-//! with the hash; which numbers of pools are in use.
+//! Pools, each with the queues of holders and waiters of one key, and what these decide about a
+//! request; the map from keys to pools, with the hash; which numbers of pools are in use.
 
 use crate::hash::HashSeed;
 use crate::lock::{LockQueue, Locks, Phase, PoolId};
-use crate::rules::QueueLen;
 use crate::rules::matcher::Matches;
 use crate::spare_capacity::SpareCapacity;
 use alloc::boxed::Box;
 use core::cell::Cell;
 use hashbrown::HashTable;
+use protocol::Acquire;
 use slab::Slab;
 
 /// Makes a pool 96 bytes long.
@@ -88,6 +88,36 @@ impl Pool {
             Phase::WaitingForMe => &mut self.waiters_for_me,
             Phase::WaitingForAnyone => &mut self.waiters_for_anyone,
         }
+    }
+}
+
+/// What is decided about a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Full,
+    Granted,
+    Waits,
+    TimedOut,
+}
+
+/// How many clients hold a key, and how many hold it or wait for it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct QueueLen {
+    pub(super) holders: u32,
+    pub(super) all: u32,
+}
+
+/// Decides about a request from the numbers in it.
+#[inline(always)]
+pub(super) fn verdict(request: &Acquire, queue: QueueLen) -> Verdict {
+    if queue.all >= request.max_queue {
+        Verdict::Full
+    } else if queue.holders < request.workers {
+        Verdict::Granted
+    } else if request.timeout_s == 0 {
+        Verdict::TimedOut
+    } else {
+        Verdict::Waits
     }
 }
 

@@ -10,6 +10,7 @@ pub mod pattern;
 pub mod rule;
 
 use crate::counts::measures::LockOutcome;
+use crate::pool::{QueueLen, Verdict, verdict};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::string::ToString;
@@ -72,15 +73,6 @@ pub(super) struct LimitedRequest<'a> {
     pub(super) shortened_by: Option<usize>,
 }
 
-/// What is decided about a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Full,
-    Granted,
-    Waits,
-    TimedOut,
-}
-
 /// What the daemon limits by a rule: not when a lock counts as stuck, which changes no answer.
 const LIMITS: [fn(&RuleSettings) -> bool; 6] = [
     |settings| settings.workers.is_some(),
@@ -90,27 +82,6 @@ const LIMITS: [fn(&RuleSettings) -> bool; 6] = [
     |settings| settings.max_hold_s.is_some(),
     |settings| settings.denies,
 ];
-
-/// How many clients hold a key, and how many hold it or wait for it.
-#[derive(Clone, Copy, Default)]
-pub(super) struct QueueLen {
-    pub(super) holders: u32,
-    pub(super) all: u32,
-}
-
-/// Decides about a request from the numbers in it.
-#[inline(always)]
-pub(super) fn verdict(request: &Acquire, queue: QueueLen) -> Verdict {
-    if queue.all >= request.max_queue {
-        Verdict::Full
-    } else if queue.holders < request.workers {
-        Verdict::Granted
-    } else if request.timeout_s == 0 {
-        Verdict::TimedOut
-    } else {
-        Verdict::Waits
-    }
-}
 
 impl RuleInForce {
     /// Whether a rule with other settings continues it. Rules without a name do not change.
