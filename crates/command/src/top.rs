@@ -3,16 +3,18 @@
 mod choices;
 mod figures;
 mod key_screen;
+mod server_data;
 mod terminal;
 mod top_lists;
 mod top_screen;
 mod watched_server;
 
 use self::choices::{Choices, Reaction};
-use self::terminal::{Terminal, screen_size, stdout_is_terminal, wants_colour};
+use self::server_data::{Asked, View};
+use self::terminal::{Style, Terminal, screen_size, stdout_is_terminal, wants_colour};
 use self::top_lists::TopList;
-use self::top_screen::{Style, View, keep_in_view, rows_that_fit, screen};
-use self::watched_server::{Asked, Known, WatchedServer, poll_server};
+use self::top_screen::{keep_in_view, rows_that_fit, screen};
+use self::watched_server::{Known, WatchedServer, poll_server};
 use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error};
 use connect::ServerName;

@@ -1,7 +1,7 @@
 //! What the user of `top` has chosen, and what each keyboard command changes about it. Pure.
 
+use super::server_data::View;
 use super::top_lists::TopList;
-use super::top_screen::View;
 use crate::table::Table;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -209,8 +209,7 @@ fn move_by(place: &mut usize, code: KeyCode, page: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::top_screen::ScreenData;
-    use crate::top::watched_server::Asked;
+    use crate::top::server_data::{Asked, ScreenData};
     use protocol::reports::KeysReport;
     use protocol::rows::KeyRow;
 

@@ -2,7 +2,8 @@
 //! it. Pure.
 
 use super::choices::ChosenKey;
-use super::top_screen::{KeyAnswer, ScreenData, Style};
+use super::server_data::{KeyAnswer, ScreenData};
+use super::terminal::Style;
 use crate::lists::{lines_of_key, locks_of_key};
 use crate::shown_key::{beginning, shown};
 use protocol::reports::KeyReport;
@@ -73,8 +74,8 @@ fn wrapped(line: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::top::server_data::Asked;
     use crate::top::top_lists::TopList;
-    use crate::top::watched_server::Asked;
     use protocol::rows::{LimitRow, LockRow};
 
     #[test]

@@ -28,6 +28,17 @@ const DRAWN_WITHIN: Duration = Duration::from_secs(1);
 /// How often a `top` in the background checks whether the terminal is still there.
 const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Bold,
+    Reversed,
+    /// The row that Enter opens.
+    Selected,
+    Alarming,
+}
+
 /// Whether standard output is a terminal that can move its cursor.
 pub(super) fn stdout_is_terminal() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");

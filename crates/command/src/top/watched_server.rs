@@ -1,8 +1,8 @@
 //! Polls one server in a thread; notices when nothing listens there.
 
 use super::figures::{Figures, PastFigures};
+use super::server_data::{Asked, KeyAnswer, ScreenData, Trouble};
 use super::top_lists::TopList;
-use super::top_screen::{KeyAnswer, ScreenData, Trouble};
 use crate::ask::{
     Alike, Answer, CUT, ask, failure_status, key_from_user, key_question, keys_that_begin,
 };
@@ -15,14 +15,6 @@ use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// What a server is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) list: TopList,
-    /// A key that is shown alone, as the list has it: perhaps cut.
-    pub(super) key: Option<String>,
-}
 
 /// What is known of a server from earlier answers.
 #[derive(Debug)]
