@@ -74,7 +74,7 @@ impl Server {
         }
         let now = self.handle_input();
         self.make_reports(now);
-        self.finish_turn(now);
+        self.send_owed(now);
         self.accept(now);
         self.service_manager.notify(&self.status(), now);
         logger::retry(now);
@@ -281,7 +281,7 @@ impl Server {
 
     /// Sends everything owed before the loop sleeps, closes ended connections, and returns
     /// their memory.
-    pub(super) fn finish_turn(&mut self, now: Time) {
+    pub(super) fn send_owed(&mut self, now: Time) {
         let mut dispatch = self.dispatch(now);
         dispatch.send();
         dispatch.record_observed();

@@ -135,7 +135,7 @@ impl Server {
     fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
         let answer = self.parts.operator.settings.rules.execute(order, now)?;
         self.set_rules(now);
-        self.finish_turn(now);
+        self.send_owed(now);
         self.mark("rule", &answer);
         Ok(format!("OK rule {answer}"))
     }
@@ -312,7 +312,7 @@ impl Server {
         }
         // The old holders notice before the next ones get the locks.
         self.close_freed(now);
-        self.finish_turn(now);
+        self.send_owed(now);
     }
 }
 

@@ -93,7 +93,7 @@ impl Server {
         let parts = Parts { poll, listeners, clients, engine, operator, history };
         let mut server = Self::assemble(options, parts, restart);
         server.disconnect_lost(lost);
-        server.finish_turn(clock::now());
+        server.send_owed(clock::now());
         server.accept(clock::now());
         if state.restarts_again {
             server.service_manager.begin_reload(clock::now());

@@ -97,7 +97,7 @@ fn a_flooder_gets_no_second_share_of_a_turn() {
 /// A hot restart lost a holder, and the next waiter got its answer only when something else
 /// happened.
 ///
-/// Fails if `Server::resume` does not call `finish_turn`, or if `Dispatch::send` does not call
+/// Fails if `Server::resume` does not call `send_owed`, or if `Dispatch::send` does not call
 /// `deliver_answers` before it flushes.
 #[test]
 fn a_lock_lost_in_a_hot_restart_is_passed_on_at_once() {
