@@ -78,6 +78,8 @@ pub(super) struct List {
     pub(super) table: Table,
     /// What is to be said about it on standard error.
     pub(super) note: Option<String>,
+    /// Zeros say something: that a rule matches no key.
+    shows_zeros: bool,
 }
 
 /// A value above a list.
@@ -117,8 +119,8 @@ impl Display for ListValue {
 }
 
 impl List {
-    fn new(name: &'static str, total: u64, table: Table) -> List {
-        List { name, total, values: Vec::new(), table, note: None }
+    pub(super) fn new(name: &'static str, total: u64, table: Table) -> List {
+        List { name, total, values: Vec::new(), table, note: None, shows_zeros: false }
     }
 
     /// With the number of turns of its loop in which the server has seen the rows, if that was not
@@ -171,7 +173,8 @@ impl List {
         let first = format!("{}: {listed} of {total}", self.name);
         let values = self.values.iter().map(|(name, value)| format!("{name}: {value}"));
         let head = std::iter::once(first).chain(values);
-        head.chain(self.table.without_zeros().lines()).collect::<Vec<_>>().join("\n")
+        let table = self.table.without_empty_columns(self.shows_zeros);
+        head.chain(table.lines()).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -230,7 +233,8 @@ impl From<RulesReport> for List {
                 cell.text = time_text(Duration::from_secs(s.ceil() as u64));
             }
         }
-        List::new("rules", report.rules_total as u64, table).seen(&report.seen)
+        let list = List::new("rules", report.rules_total as u64, table);
+        List { shows_zeros: true, ..list }.seen(&report.seen)
     }
 }
 
@@ -349,8 +353,8 @@ mod tests {
             merged.text(),
             "keys: 2 of 10\n\
              server holders for_me oldest_hold key\n\
-             \x20    a       1      5      0.500s p\n\
-             \x20    b       1      2      0.500s r"
+             a            1      5      0.500s p\n\
+             b            1      2      0.500s r"
         );
         assert!(List::merged(&[], &[], 9).is_none());
         assert_eq!(keys_of(&[], 0).text(), "keys: 0 of 0");

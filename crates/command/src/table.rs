@@ -34,10 +34,6 @@ impl Cell {
             number => Cell { text: one_line(&cell_text(column, value)), number },
         }
     }
-
-    fn is_zero(&self) -> bool {
-        self.number == Some(0.0) || self.text == "-"
-    }
 }
 
 /// The end of the name of each member that is a time. A column for people shows units instead.
@@ -59,6 +55,13 @@ pub(super) fn uptime_text(s: f64) -> String {
     let s = s as u64;
     let (days, hours, minutes) = (s / 86_400, s / 3_600 % 24, s / 60 % 60);
     format!("{days} days, {hours}h {minutes}m {}s", s % 60)
+}
+
+/// How many columns of a terminal a column of a table takes, and what it has.
+#[derive(Clone, Copy)]
+pub(super) struct Width {
+    pub(super) columns: usize,
+    is_number: bool,
 }
 
 /// A row, and the key that it is about, as the daemon writes it.
@@ -101,13 +104,15 @@ impl Table {
         Table::new(&names.collect::<Vec<_>>(), rows.iter().map(row))
     }
 
-    /// Without the columns that have nothing but zeros and dashes, which nobody reads, and without
+    /// Without the columns that have nothing but dashes, or zeros, which nobody reads, and without
     /// any if there are no rows.
-    pub(super) fn without_zeros(&self) -> Table {
+    pub(super) fn without_empty_columns(&self, shows_zeros: bool) -> Table {
         let last = self.columns.len().saturating_sub(1);
         let is_shown = |column: usize| {
             let mut cells = self.rows.iter().map(|row| &row.cells[column]);
-            cells.any(|cell| column == last || !cell.is_zero())
+            let is_empty =
+                |cell: &Cell| cell.text == "-" || !shows_zeros && cell.number == Some(0.0);
+            cells.any(|cell| column == last || !is_empty(cell))
         };
         let shown: Vec<usize> =
             (0..self.columns.len()).filter(|&column| is_shown(column)).collect();
@@ -171,11 +176,15 @@ impl Table {
         }
     }
 
-    /// How wide each column is.
-    pub(super) fn widths(&self) -> Vec<usize> {
+    /// How each column is aligned.
+    pub(super) fn widths(&self) -> Vec<Width> {
         let width = |(column, name): (usize, &String)| {
-            let cells = self.rows.iter().map(|row| width(&row.cells[column].text));
-            cells.max().unwrap_or(0).max(width(name)).min(COLUMN_WIDTH_MAX)
+            let cells = || self.rows.iter().map(|row| &row.cells[column]);
+            let widest = cells().map(|cell| width(&cell.text)).max().unwrap_or(0);
+            Width {
+                columns: widest.max(width(name)).min(COLUMN_WIDTH_MAX),
+                is_number: !cells().any(|cell| cell.number.is_none() && cell.text != "-"),
+            }
         };
         self.columns.iter().enumerate().map(width).collect()
     }
@@ -191,7 +200,7 @@ impl Table {
     }
 
     /// The names of the columns.
-    pub(super) fn header(&self, widths: &[usize]) -> String {
+    pub(super) fn header(&self, widths: &[Width]) -> String {
         aligned(&self.columns, &all_of(widths), widths)
     }
 }
@@ -202,7 +211,7 @@ impl Row {
         Row { cells, key: key.filter(|key| *key != HIDDEN).map(str::to_owned) }
     }
 
-    pub(super) fn line(&self, widths: &[usize]) -> String {
+    pub(super) fn line(&self, widths: &[Width]) -> String {
         aligned(&self.texts(), &all_of(widths), widths)
     }
 
@@ -211,19 +220,24 @@ impl Row {
     }
 }
 
-fn all_of(widths: &[usize]) -> Vec<usize> {
+fn all_of(widths: &[Width]) -> Vec<usize> {
     (0..widths.len()).collect()
 }
 
-/// The columns that are shown: numbers to the right, the name in the last one to the left.
-pub(super) fn aligned(cells: &[impl AsRef<str>], shown: &[usize], widths: &[usize]) -> String {
+/// The columns that are shown: numbers to the right, words to the left.
+pub(super) fn aligned(cells: &[impl AsRef<str>], shown: &[usize], widths: &[Width]) -> String {
     let last = widths.len().saturating_sub(1);
     let cell = |&number: &usize| {
-        let text = cells[number].as_ref();
-        let room = if number == last { 0 } else { widths[number].saturating_sub(width(text)) };
-        format!("{}{text}", " ".repeat(room))
+        let (text, Width { columns, is_number }) = (cells[number].as_ref(), widths[number]);
+        let room = " ".repeat(columns.saturating_sub(width(text)));
+        match is_number {
+            _ if number == last => text.to_owned(),
+            true => room + text,
+            false => text.to_owned() + &room,
+        }
     };
-    shown.iter().map(cell).collect::<Vec<_>>().join(" ")
+    // The last one may be empty.
+    shown.iter().map(cell).collect::<Vec<_>>().join(" ").trim_end().to_owned()
 }
 
 /// Large numbers and long times first, then names by the alphabet.
@@ -272,13 +286,16 @@ mod tests {
         let b = Table::of(&[row(10, 0, 0.1, "r"), row(0, 2, 1.5, "s t"), row(0, 2, 0.0, "u")]);
         const ORDER: ListOrder = &[&["for_me", "for_anyone"], &["oldest_hold"]];
         assert_eq!(
-            Table::merged(&[("a", &a), ("b", &b)], ORDER).without_zeros().lines().join("\n"),
+            Table::merged(&[("a", &a), ("b", &b)], ORDER)
+                .without_empty_columns(false)
+                .lines()
+                .join("\n"),
             "server holders for_me for_anyone oldest_hold key\n\
-             \x20    b       1     10          0      0.100s r\n\
-             \x20    a       1      4          5      9.000s p\n\
-             \x20    a       1      2          0       3m 1s q\n\
-             \x20    b       1      0          2      1.500s s t\n\
-             \x20    b       1      0          2      0.000s u"
+             b            1     10          0      0.100s r\n\
+             a            1      4          5      9.000s p\n\
+             a            1      2          0       3m 1s q\n\
+             b            1      0          2      1.500s s t\n\
+             b            1      0          2      0.000s u"
         );
         let slow =
             |time: &str| Table::of(&[SlowRow { time: time.to_owned(), ..SlowRow::default() }]);
@@ -287,6 +304,6 @@ mod tests {
         assert_eq!(merged.rows[0].texts()[0], "b", "the newest first");
         let merged = Table::merged(&[("b", &late), ("a", &early)], &[]);
         assert_eq!(merged.rows[0].texts()[0], "b", "as they are");
-        assert_eq!(Table::of::<KeyRow>(&[]).without_zeros().lines(), [""; 0]);
+        assert_eq!(Table::of::<KeyRow>(&[]).without_empty_columns(false).lines(), [""; 0]);
     }
 }

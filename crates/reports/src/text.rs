@@ -2,13 +2,14 @@
 //! of columns, then the rows. Spaces separate columns; the one of unbounded length is the last.
 
 use super::rules::DENY;
+use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{Display, Write as _};
 use protocol::reports::{ListReport, Seen};
 use protocol::rows::{LimitRow, Row, cell_text};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Longer cells are not aligned, so that a table takes no more room than its rows in JSON, which
 /// are bounded.
@@ -78,6 +79,11 @@ pub fn text(report: &ListReport) -> String {
 
 struct Text(String);
 
+struct Column {
+    width: usize,
+    is_number: bool,
+}
+
 impl Text {
     fn value(&mut self, name: &str, value: impl Display) {
         line!(self.0, "{name}: {value}");
@@ -101,23 +107,30 @@ impl Text {
     }
 
     fn table<R: Row>(&mut self, rows: &[R]) {
-        let text = |(name, value): (&&str, serde_json::Value)| cell_text(name, &value);
-        let cells = |row: &R| R::COLUMNS.iter().zip(row.values()).map(text).collect::<Vec<_>>();
-        let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
-        let width = |(column, name): (usize, &&str)| {
-            let cells = rows.iter().map(|row| row[column].len());
-            cells.filter(|&len| len <= WIDTH_MAX).fold(name.len(), usize::max)
+        let rows: Vec<Vec<Value>> = rows.iter().map(Row::values).collect();
+        let column = |(number, name): (usize, &&str)| {
+            let cells = rows.iter().map(|row| cell_text(name, &row[number]).len());
+            let width = cells.filter(|&len| len <= WIDTH_MAX).fold(name.len(), usize::max);
+            let has_words = |row: &Vec<Value>| row[number].is_string() || row[number].is_array();
+            Column { width, is_number: !rows.iter().any(has_words) }
         };
-        let widths: Vec<usize> = R::COLUMNS.iter().enumerate().map(width).collect();
-        self.row(R::COLUMNS, &widths);
-        rows.iter().for_each(|row| self.row(row, &widths));
+        let columns: Vec<Column> = R::COLUMNS.iter().enumerate().map(column).collect();
+        let names: Vec<String> = R::COLUMNS.iter().map(|name| (*name).to_owned()).collect();
+        self.row(&names, &columns);
+        for row in rows {
+            let cells = R::COLUMNS.iter().zip(&row).map(|(name, value)| cell_text(name, value));
+            self.row(&cells.collect::<Vec<_>>(), &columns);
+        }
     }
 
-    fn row(&mut self, cells: &[impl AsRef<str>], widths: &[usize]) {
+    /// Numbers to the right, words to the left.
+    fn row(&mut self, cells: &[String], columns: &[Column]) {
         let Some((last, others)) = cells.split_last() else { return };
-        for (cell, width) in others.iter().zip(widths) {
-            write!(self.0, "{:>width$} ", cell.as_ref()).expect("a String");
+        let mut row = String::new();
+        for (cell, Column { width, is_number }) in others.iter().zip(columns) {
+            row += &if *is_number { format!("{cell:>width$} ") } else { format!("{cell:width$} ") };
         }
-        line!(self.0, "{}", last.as_ref());
+        // The last one may be empty.
+        line!(self.0, "{}", (row + last).trim_end());
     }
 }

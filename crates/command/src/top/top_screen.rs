@@ -9,7 +9,7 @@ use super::top_lists::TopList;
 use crate::lists::{COVERED, List};
 use crate::output::is_control;
 use crate::shown_key::{beginning, cut, is_utf8_output};
-use crate::table::{Cell, Row, Table, aligned, duration_text};
+use crate::table::{Cell, Row, Table, Width, aligned, duration_text};
 use std::borrow::Cow;
 
 /// The columns of all lists; if not all fit, the first ones here are shown.
@@ -156,9 +156,9 @@ fn list(table: &Table, chosen: &Choices, width: usize) -> Vec<(Style, String)> {
 }
 
 /// A row whose name, in its last column, is cut to what the others leave.
-fn row_line(row: &Row, shown: &[usize], widths: &[usize], width: usize) -> String {
+fn row_line(row: &Row, shown: &[usize], widths: &[Width], width: usize) -> String {
     let mut cells: Vec<Cow<str>> = row.texts().into_iter().map(Cow::Borrowed).collect();
-    let others: usize = shown.iter().rev().skip(1).map(|&number| widths[number] + 1).sum();
+    let others: usize = shown.iter().rev().skip(1).map(|&number| widths[number].columns + 1).sum();
     if let Some(last) = cells.last_mut() {
         *last = cut(last, width.saturating_sub(others), is_utf8_output()).into_owned().into();
     }
@@ -170,7 +170,7 @@ fn row_line(row: &Row, shown: &[usize], widths: &[usize], width: usize) -> Strin
 fn columns_that_fit(
     table: &Table,
     chosen: Option<usize>,
-    widths: &[usize],
+    widths: &[Width],
     width: usize,
 ) -> Vec<usize> {
     let importance = |&number: &usize| {
@@ -185,7 +185,7 @@ fn columns_that_fit(
     columns.sort_by_key(importance);
     let mut room = width / 2;
     columns.retain(|&number| {
-        let left = room.checked_sub(widths[number] + 1);
+        let left = room.checked_sub(widths[number].columns + 1);
         room = left.unwrap_or(room);
         left.is_some()
     });
@@ -245,7 +245,8 @@ fn head_of_several(servers: &[&ScreenData], skipped: usize, height: usize) -> Ve
             rate("full_queues"),
             state,
         ];
-        Row { cells: cells.map(Cell::text).into(), key: None }
+        let cell = |text: String| Cell { number: text.parse().ok(), ..Cell::text(text) };
+        Row { cells: cells.map(cell).into(), key: None }
     };
     let fitting = servers_that_fit(servers.len(), height);
     let skipped = skipped.min(servers.len() - fitting);
@@ -359,7 +360,7 @@ mod tests {
         };
         let rows = rows.iter().map(|row| Row { cells: row.iter().map(cell).collect(), key: None });
         let table = Table::new(columns, rows);
-        let list = List { name: "keys", total: 0, values: Vec::new(), table, note: None };
+        let list = List::new("keys", 0, table);
         ScreenData { list: Some(list), ..nothing("wiki1") }
     }
 
@@ -502,9 +503,9 @@ mod tests {
             lines[6..10],
             [
                 "server for_me for_anyone oldest_hold key",
-                "     a      5          0          1s p",
-                "     b      2          0          9s r",
-                "     a      1          0          9s q",
+                "a           5          0          1s p",
+                "b           2          0          9s r",
+                "a           1          0          9s q",
             ],
         );
         assert_eq!(lines.len(), 11, "{lines:#?}");
@@ -557,10 +558,10 @@ mod tests {
             [
                 "poolcounter top  4 servers",
                 "server keys locks waiting acquired/s full/s state",
-                "   pc1   12     -       3          -      - up 0 days, 0h 0m 0s",
-                "   pc1 9 s ago: silent",
-                "  pc10 down or draining: refused",
-                "   pc2    -     -       -          -      - has no lists, up 0 days, 0h 0m 0s",
+                "pc1      12     -       3          -      - up 0 days, 0h 0m 0s",
+                "pc1    9 s ago: silent",
+                "pc10   down or draining: refused",
+                "pc2       -     -       -          -      - has no lists, up 0 days, 0h 0m 0s",
             ]
         );
         assert_eq!((lines[2].0, lines[3].0), (Style::Plain, Style::Alarming));
