@@ -6,7 +6,7 @@
 //! `STATS FULL`, `STATS UPTIME` and single counters are answered at once ([`stats`]).
 //! The others are made from a [`ReportView`], and some from a [`scan::Scan`], which walks all keys or all
 //! connections in steps. Each is one value, which is written as JSON or, if it is a list, as a
-//! [`text`].
+//! [`text()`].
 
 #![no_std]
 #![forbid(unsafe_code)]
