@@ -17,10 +17,6 @@ use protocol::rows::{FreedRow, LockRow};
 use protocol::{List, MatchingKeys, UNLIMITED, key_text};
 use serde::Serialize;
 
-/// How many holders, and how many waiters of each kind, `STATS KEY` lists: as many IPv6
-/// addresses as [`QUEUE_BYTES_MAX`] has room for.
-const QUEUE_ROWS_MAX: usize = 120;
-
 /// As [`ROWS_BYTES_MAX`], for holders and for waiters of each kind: three lists, behind the longest
 /// key.
 const QUEUE_BYTES_MAX: usize = 12 << 10;
@@ -118,7 +114,7 @@ fn key_report(view: &ReportView, key: &[u8]) -> KeyReport {
         pool.map_or([0; 3], |pool| Phase::QUEUED.map(|phase| pool.count(phase)));
     let locks = pool.into_iter().flat_map(|pool| {
         let shown = |phase| {
-            let locks = pool.locks(phase).take(QUEUE_ROWS_MAX);
+            let locks = pool.locks(phase);
             bounded(locks.map(|lock| lock_row(view, lock)), QUEUE_BYTES_MAX)
         };
         Phase::QUEUED.map(shown)
