@@ -10,7 +10,7 @@ mod order;
 mod request;
 mod still_runs;
 
-pub(super) use attempt::Progress;
+pub(super) use attempt::{Progress, lock};
 pub(super) use client::Client;
 pub(super) use error::Error;
 pub(super) use lock::{Lock, Outcome};

@@ -35,7 +35,7 @@ pub(crate) enum Progress<'a> {
 }
 
 /// An attempt to get a lock.
-pub(super) struct LockAttempt<'a> {
+struct LockAttempt<'a> {
     client: &'a Client,
     request: &'a LockRequest,
     observer: &'a mut dyn FnMut(Progress<'_>),
@@ -46,27 +46,33 @@ pub(super) struct LockAttempt<'a> {
     lost: Option<(ServerName, io::Error)>,
 }
 
-impl<'a> LockAttempt<'a> {
-    pub(super) fn new(
-        client: &'a Client,
-        request: &'a LockRequest,
-        observer: &'a mut dyn FnMut(Progress<'_>),
-    ) -> Self {
-        LockAttempt {
-            client,
-            request,
-            observer,
-            ends_at: None,
-            passed_over: Vec::new(),
-            lost: None,
-        }
-    }
+/// Asks for a lock and waits for it, for as long as the request allows. Calls `observer` for
+/// all that happens meanwhile.
+///
+/// If the connection ends during the wait, as when the server is restarted, the wait starts
+/// again, with what is left of the request's time: on the same server if that comes back
+/// within two seconds, otherwise on the next one in the order of the key
+/// (with [`Client::no_fallback`] on the same one, whenever it comes back). A request without
+/// a timeout goes through the list of servers once, and then fails. A lock that was granted
+/// is never asked for again.
+///
+/// # Errors
+/// [`Error::Refused`], before it connects, when the request is invalid. Others when no server
+/// could be connected to, or the one that was gave no answer, or did not come back in time, or
+/// still runs and has ended this wait ([`Error::TurnedAway`]).
+pub(crate) fn lock(
+    client: &Client,
+    request: &LockRequest,
+    observer: &mut dyn FnMut(Progress<'_>),
+) -> Result<Outcome, Error> {
+    request.line().map_err(Error::Refused)?;
+    let ends_at = request.wait().and_then(|wait| Instant::now().checked_add(wait));
+    let (passed_over, lost) = (Vec::new(), None);
+    LockAttempt { client, request, observer, ends_at, passed_over, lost }.go_through_servers()
+}
 
-    /// Asks for the lock and waits for it: [`Client::lock`].
-    pub(super) fn lock(mut self) -> Result<Outcome, Error> {
-        self.request.line().map_err(Error::Refused)?;
-        let wait = self.request.wait();
-        self.ends_at = wait.and_then(|wait| Instant::now().checked_add(wait));
+impl LockAttempt<'_> {
+    fn go_through_servers(&mut self) -> Result<Outcome, Error> {
         loop {
             for server in self.client.order(self.request.key()) {
                 if let Some(outcome) = self.visit(server)? {

@@ -1,10 +1,7 @@
 //! The client: its servers, how it chooses those of a key and connects to one.
 
-use super::attempt::{LockAttempt, Progress};
 use super::error::Error;
-use super::lock::Outcome;
 use super::order::order;
-use super::request::LockRequest;
 use connect::{Addresses, ServerName, Stream};
 use std::io;
 use std::time::Duration;
@@ -40,28 +37,6 @@ impl Client {
     pub(crate) fn no_fallback(mut self) -> Self {
         self.tries_max = 1;
         self
-    }
-
-    /// Asks for a lock and waits for it, for as long as the request allows. Calls `observer` for
-    /// all that happens meanwhile.
-    ///
-    /// If the connection ends during the wait, as when the server is restarted, the wait starts
-    /// again, with what is left of the request's time: on the same server if that comes back
-    /// within two seconds, otherwise on the next one in [`order`]
-    /// (with [`Client::no_fallback`] on the same one, whenever it comes back). A request without
-    /// a timeout goes through the list of servers once, and then fails. A lock that was granted
-    /// is never asked for again.
-    ///
-    /// # Errors
-    /// [`Error::Refused`], before it connects, when the request is invalid. Others when no server
-    /// could be connected to, or the one that was gave no answer, or did not come back in time, or
-    /// still runs and has ended this wait ([`Error::TurnedAway`]).
-    pub(crate) fn lock(
-        &self,
-        request: &LockRequest,
-        observer: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<Outcome, Error> {
-        LockAttempt::new(self, request, observer).lock()
     }
 
     /// The servers that may be asked for a key, in the order in which they are.

@@ -2,7 +2,7 @@
 
 use super::notice::WaitNotice;
 use super::stderr_thread::StderrThread;
-use crate::lock_client::{Client, Error, LockRequest, Outcome, Progress};
+use crate::lock_client::{Client, Error, LockRequest, Outcome, Progress, lock};
 use connect::ServerName;
 
 /// What a wait came to.
@@ -34,7 +34,7 @@ pub(super) fn wait_for_lock(
             stderr.print(&format!("{key}: {line}"));
         }
     };
-    let outcome = client.lock(request, &mut observer);
+    let outcome = lock(client, request, &mut observer);
     drop(notice);
     Waited { outcome, server }
 }
