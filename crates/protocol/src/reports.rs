@@ -1,5 +1,5 @@
 //! The reports in JSON: `STATS JSON` and `/stats.json`, lists, and the answers to `RULES --json` and
-//! `FREE --json`. The schemas in `docs/reference` derive from these types, comments included.
+//! `FREE --json`. What the command does not show, it does not read. The schemas in `docs/reference` derive from these types, comments included.
 
 use super::rows::{
     ClientRow, FreedRow, GroupRow, HoldRow, KeyRow, LimitRow, LockRow, RuleRow, SlowRow, TopRow,
@@ -46,22 +46,22 @@ pub struct Report {
     #[serde(default)]
     pub times_s: BTreeMap<String, f64>,
     /// How long clients waited, without those that got an answer at once.
-    #[serde(default)]
+    #[serde(skip_deserializing)]
     pub waits: Vec<Measurement>,
     /// How long locks were held, without those that are held now.
-    #[serde(default)]
+    #[serde(skip_deserializing)]
     pub holds: Vec<Measurement>,
     /// Answers by command.
-    #[serde(default)]
+    #[serde(skip_deserializing)]
     pub replies: Vec<ReplyCount>,
     /// Hot restarts.
-    #[serde(default)]
+    #[serde(skip_deserializing)]
     pub hot_restarts: HotRestarts,
     /// Turns of the loop.
-    #[serde(default)]
+    #[serde(skip_deserializing)]
     pub turns: Turns,
     /// The process.
-    #[serde(default)]
+    #[serde(skip_deserializing)]
     pub process: ProcessFigures,
     /// For how long the oldest lock has been held.
     pub oldest_hold_s: Option<f64>,
@@ -91,7 +91,7 @@ pub struct Report {
     #[serde(default)]
     pub clients: Vec<ClientRow>,
     /// What was asked for most.
-    #[serde(default)]
+    #[serde(skip_deserializing)]
     pub top: TopLists,
     /// What `--slow` says; null without it.
     pub slow_over_s: Option<f64>,
@@ -104,9 +104,8 @@ pub struct Report {
 }
 
 /// Waits, or holds, of one kind that ended in one way.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
 pub struct Measurement {
     /// `me` or `anyone`.
     pub kind: String,
@@ -118,9 +117,8 @@ pub struct Measurement {
 }
 
 /// A histogram.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
 pub struct Buckets {
     /// How many values there are.
     pub count: u64,
@@ -133,9 +131,8 @@ pub struct Buckets {
 }
 
 /// How often a command got an answer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
 pub struct ReplyCount {
     /// `ACQ4ME`, `ACQ4ANY`, `RELEASE`, `STATS` or `other`.
     pub command: String,
@@ -146,9 +143,8 @@ pub struct ReplyCount {
 }
 
 /// The hot restarts so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
 pub struct HotRestarts {
     /// How many there were.
     pub done: u64,
@@ -161,9 +157,8 @@ pub struct HotRestarts {
 }
 
 /// The turns of the loop so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
 pub struct Turns {
     /// How long they took.
     pub seconds: Buckets,
@@ -172,9 +167,8 @@ pub struct Turns {
 }
 
 /// The process, as the kernel knows it; 0 if it does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
 pub struct ProcessFigures {
     /// User and system time.
     pub cpu_s: f64,
@@ -206,9 +200,8 @@ pub struct RuleFigures {
 }
 
 /// What was asked for most.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
 pub struct TopLists {
     /// Keys.
     pub keys: TopOf,
@@ -217,9 +210,8 @@ pub struct TopLists {
 }
 
 /// By time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
 pub struct TopOf {
     /// Of a minute.
     pub minute: Top,
