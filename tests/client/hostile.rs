@@ -3,7 +3,7 @@
 use crate::command::{FOR_EVER, ask, binary, poolcounter, run, shell, stderr_line};
 use crate::support::restart::Place;
 use crate::support::stopwatch::pause;
-use crate::support::{Finished, Server, eventually, finish, wait_for_exit};
+use crate::support::{Finished, Server, eventually, finish, launched, skip, wait_for_exit};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -369,21 +369,19 @@ fn a_path_is_no_server() {
     for path in paths.into_iter().chain([with_scheme.as_str()]) {
         let first = format!("{path},{server}");
         let last = format!("{server}, {path}");
-        for (option, servers, single) in [
-            (&["-s", path][..], "", ""),
-            (&["-s", &server, "--server", path], "", ""),
-            (&["-s", &first], "", ""),
-            (&["-s", &last], "", ""),
-            (&[], path, ""),
-            (&[], &first, ""),
-            (&[], &last, ""),
-            (&[], "", path),
-            (&[], "", &last),
+        for (option, servers) in [
+            (&["-s", path][..], ""),
+            (&["-s", &server, "--server", path], ""),
+            (&["-s", &first], ""),
+            (&["-s", &last], ""),
+            (&[], path),
+            (&[], &first),
+            (&[], &last),
         ] {
             let words = [option, &["run", "k", "--", "echo", "ran"]].concat();
-            let output = finish(poolcounter(servers, &words).env("POOLCOUNTER_SERVER", single));
+            let output = ask(servers, &words);
             let said = (output.code, output.stdout.as_str());
-            assert_eq!(said, (Some(64), ""), "{words:?} {servers:?} {single:?}: {}", output.stderr);
+            assert_eq!(said, (Some(64), ""), "{words:?} {servers:?}: {}", output.stderr);
             for expected in [path, "host names or addresses", "control --control-socket PATH"] {
                 assert!(output.stderr.contains(expected), "no {expected}: {}", output.stderr);
             }
@@ -444,4 +442,29 @@ fn a_run_inside_a_run_has_locks_of_its_own() {
         output.stderr
     );
     assert!(eventually(|| server.counter("processing_workers") == 0));
+}
+
+/// A port that the kernel chooses for the command's own side, where nobody listens.
+#[test]
+fn a_connection_to_itself_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("network namespaces need root");
+    }
+    let line = "ip link set lo up && \
+                echo 40000 40000 > /proc/sys/net/ipv4/ip_local_port_range && exec \"$@\"";
+    let namespace = ["unshare", "--net", "sh", "-c", line, "sh"];
+    for (words, code) in
+        [(&["stats"][..], 75), (&["check"], 2), (&["run", "-t", "0", "k", "--", "echo", "ran"], 75)]
+    {
+        let mut command = launched(&namespace, binary(), words);
+        let done = finish(command.env("POOLCOUNTER_SERVERS", "127.0.0.1:40000"));
+        if done.stderr.contains("unshare:") {
+            return skip("this container gives no network namespaces");
+        }
+        let said = done.stdout + &done.stderr;
+        assert_eq!(done.code, Some(code), "{said}");
+        // A second attempt finds the only port taken.
+        let is_down = ["Connection refused", "Cannot assign requested address"];
+        assert!(is_down.iter().any(|why| said.contains(why)), "{said}");
+    }
 }

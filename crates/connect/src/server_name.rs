@@ -109,7 +109,7 @@ pub(crate) fn scheme_of(name: &str) -> Option<&str> {
 
 /// Host and port; this port unless the name has one.
 fn parse(name: &str, default_port: u16) -> Option<(String, u16)> {
-    if name.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control()) {
+    if name.contains(|c: char| matches!(c, '/' | '#') || c.is_whitespace() || c.is_control()) {
         return None;
     }
     let (host, port) = match name.strip_prefix('[') {

@@ -26,7 +26,7 @@ const PROBES: u32 = 3;
 pub struct Stream(OwnedFd);
 
 impl Stream {
-    /// Looks the server up and connects; each of its addresses may take `timeout`.
+    /// Looks the server up and connects; its addresses share `timeout`.
     ///
     /// # Errors
     /// The server is unreachable, or its name has no address.
@@ -94,6 +94,11 @@ pub(crate) fn connect_tcp(address: &SocketAddr, timeout: Duration) -> io::Result
         result => result.map_err(named_unless_plain("connect"))?,
     }
     set_blocking(true)?;
+    // Nobody listens on a port that the kernel may choose for this side: then it connects to itself.
+    let (own, peer) = (rustix::net::getsockname(&socket), rustix::net::getpeername(&socket));
+    if own.is_ok_and(|own| peer == Ok(Some(own))) {
+        return Err(Errno::CONNREFUSED.into());
+    }
     // Only slower without it.
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     Ok(socket)
