@@ -828,7 +828,7 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__run)
-            opts="-n -q -t -E -k -v -s -h --workers --queue --any --timeout --conflict-exit-code --no-server --no-fallback --connect-timeout --on-lost --kill-after --verbose --quiet --server --help"
+            opts="-n -q -t -E -k -v -s -h --workers --queue --any --timeout --conflict-exit-code --no-server --fallback --connect-timeout --on-lost --kill-after --verbose --quiet --server --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -24,7 +24,7 @@ function __fish_poolcounter_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -s V -l version -d 'Print the version'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "run" -d 'Run a command while holding a lock'
@@ -47,44 +47,44 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s n -l wor
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s q -l queue -d 'How many clients may hold the key or wait for it, including this one. [default: any number]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s t -l timeout -d 'How long to wait for the lock, rounded up to whole seconds; 0 means no wait. [default: for ever]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s E -l conflict-exit-code -d 'Exit status when the lock is not given, because the time is over or the queue is full' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server of the list answers' -r -f -a "run\t'Run the command without a lock'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server that may be asked answers' -r -f -a "run\t'Run the command without a lock'
 fail\t'Don\'t run it'"
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long each of two attempts to connect to an address of a server may take' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long a server may accept no connection, or be away during the wait, before it counts as down. [default: 30, or what is left of --timeout, but at least 2]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Print a warning; the command continues'
 kill\t'Stop the command and all that it has started: SIGTERM, then SIGKILL'"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: the time between SIGTERM and SIGKILL. A process that ignores SIGTERM runs that long while the lock is free. [default: 10]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work will do: if a holder releases the lock during the wait, exit with 0 and do not run the command'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Use only the key\'s own server, even if that one is down. Its name must not have several addresses, except one of IPv4 and one of IPv6'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during the wait, each server that is passed over, and each wait whose connection was lost'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l fallback -d 'When the key\'s own server is down, ask the next one of the list, as MediaWiki does: the command may then run while another client has the lock'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during the wait, and each wait whose connection was lost'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l quiet -d 'Print no line if the lock is not given, because the time is over or the queue is full'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -l hash-slots -d 'The key is TYPE:REST, and its lock is one of N slots, as MediaWiki\'s `slots`' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'The time between two queries of a server, such as 1, 0.5 or 1m' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l waiting -d 'Thresholds for the number of clients that wait' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l oldest-hold -d 'Thresholds for the seconds for which the oldest lock is held' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l full-queues -d 'Thresholds for the number of QUEUE_FULL answers per second' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d 'How long to count the answers of --full-queues' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: 127.0.0.1]' -r -f -a "(__fish_print_hostnames)"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l wait -d 'Wait until the daemon has exited, but no longer than TIME. [default: for ever]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l control-socket -d 'The daemon\'s control socket' -r -F

@@ -46,7 +46,7 @@ fn each_failure_of_run_is_named() {
         ("socket:error=EMFILE", "could be connected to: NAME: socket: Too many open files"),
         ("connect:error=EACCES", "could be connected to: NAME: connect: Permission denied"),
         // No attempt can succeed, so there is no second one.
-        ("setsockopt:error=EPERM", "could be connected to: NAME: setsockopt(SO_RCVTIMEO): Op"),
+        ("setsockopt:error=EPERM", "is lost: setsockopt(SO_RCVTIMEO): Op"),
         ("sendto:error=EIO", "is lost: sendto: Input/output error"),
     ] {
         let words = ["-s", &name, "run", "KEY", "--", "echo", "it ran"];

@@ -1,6 +1,6 @@
 //! Waits whose connection ends, as when the daemon is restarted: they start again.
 
-use crate::command::{binary, key_of, key_of_first, poolcounter, start, stderr_line};
+use crate::command::{binary, full, key_of, key_of_first, poolcounter, start, stderr_line};
 use crate::running::{complaint, end, first_line, lasting};
 use crate::support::restart::Place;
 use crate::support::stopwatch::{Stopwatch, pause};
@@ -79,17 +79,16 @@ fn converse(mut stream: &TcpStream, asked: &Requests, answer: &dyn Fn(usize) -> 
     }
 }
 
-/// What becomes of a `poolcounter run` that prints the server of its lock, on a busy machine too.
+/// What becomes of a `poolcounter run` that prints the key of its lock.
 fn run(list: &str, options: &[&str], key: &str) -> Finished {
-    let options = [&["run", "--connect-timeout", "60"], options].concat();
-    let command = [key, "--", "sh", "-c", "echo \"${POOLCOUNTER_SERVER-none}\""];
-    finish(&mut poolcounter(list, &[&options[..], &command].concat()))
+    let command = [key, "--", "sh", "-c", "echo \"${POOLCOUNTER_KEY-none}\""];
+    finish(&mut poolcounter(list, &[&["run"], options, &command].concat()))
 }
 
-/// A `poolcounter run` that prints the server of its lock; waits in the queue of `server`.
+/// A `poolcounter run` that prints the key of its lock; waits in the queue of `server`.
 fn waiter(server: &Server, list: &str, options: &[&str], key: &str) -> Child {
     let waiting = server.counter("waiting_workers");
-    let command = [key, "--", "sh", "-c", "echo \"${POOLCOUNTER_SERVER-none}\"; exec cat"];
+    let command = [key, "--", "sh", "-c", "echo \"${POOLCOUNTER_KEY-none}\"; exec cat"];
     let mut command = poolcounter(list, &[&["run"], options, &command].concat());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("start it");
@@ -99,14 +98,14 @@ fn waiter(server: &Server, list: &str, options: &[&str], key: &str) -> Child {
 
 #[test]
 fn a_job_that_waits_gets_its_lock_after_a_restart_of_the_daemon() {
-    for options in [&["-t", "600"][..], &["-t", "600", "--no-fallback"]] {
+    for options in [&["-t", "600"][..], &["-t", "600", "--fallback"], &[]] {
         let server = Server::start_apart(&[]);
         let address = server.address();
         let (holder, _) = lasting(&server, &["k"]);
         let mut waiter = waiter(&server, &address.to_string(), options, "k");
         drop(server);
         let server = again(address);
-        assert_eq!(first_line(&mut waiter), address.to_string(), "{options:?}");
+        assert_eq!(first_line(&mut waiter), "k", "{options:?}");
         assert_eq!(server.counter("processing_workers"), 1);
         assert_eq!(end(waiter).code(), Some(0));
         end(holder);
@@ -126,8 +125,9 @@ fn a_server_that_is_back_is_asked_again_with_the_time_that_is_left() {
         _ => "LOCKED\n",
     });
     let names = [first, other.address().to_string()];
-    let done = run(&names.join(","), &["-t", "600"], &key_of_first(&names));
-    assert_eq!(done.stdout, format!("{}\n", names[0]), "{}", done.stderr);
+    let key = key_of_first(&names);
+    let done = run(&names.join(","), &["-t", "600", "--fallback"], &key);
+    assert_eq!(done.stdout, format!("{key}\n"), "{}", done.stderr);
     assert_eq!(other.counter("total_acquired"), 0);
     let timeouts_s = requests.timeouts_s();
     assert!(timeouts_s.len() == 3 && timeouts_s[0] == 600, "{timeouts_s:?}");
@@ -136,7 +136,8 @@ fn a_server_that_is_back_is_asked_again_with_the_time_that_is_left() {
 
 #[test]
 fn the_next_server_is_asked_when_one_does_not_come_back() {
-    for options in [&["-v", "-t", "600"][..], &["-v"]] {
+    let fallback = ["-v", "--fallback", "--connect-timeout", "2"];
+    for options in [&[&fallback[..], &["-t", "600"]].concat(), &fallback[..]] {
         let (own, other) = (Server::start_apart(&[]), Server::start());
         let [own_name, other_name] = [&own, &other].map(|server| server.address().to_string());
         let key = key_of([&own, &other]);
@@ -144,7 +145,7 @@ fn the_next_server_is_asked_when_one_does_not_come_back() {
         let mut waiter = waiter(&own, &format!("{own_name},{other_name}"), options, &key);
         let since_loss = Stopwatch::start();
         drop(own);
-        assert_eq!(first_line(&mut waiter), other_name);
+        assert_eq!(first_line(&mut waiter), key);
         since_loss.at_least(Duration::from_secs(2));
         drop(waiter.stdin.take());
         assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));
@@ -152,6 +153,7 @@ fn the_next_server_is_asked_when_one_does_not_come_back() {
         let lost = format!("{key}: the connection to {own_name} is lost during the wait: ");
         let passed_over = format!("{key}: {own_name} is passed over: Connection refused");
         assert!(lines.contains(&lost) && lines.contains(&passed_over), "{lines}");
+        assert!(lines.contains(&format!("{key}: {other_name} gave the lock")), "{lines}");
         end(holder);
     }
 }
@@ -163,7 +165,8 @@ fn jobs_of_a_dead_server_take_turns_on_the_next_one() {
     let names = [&own, &other].map(|server| server.address().to_string());
     let key = key_of([&own, &other]);
     let (holder, _) = lasting(&own, &[&key]);
-    let start = |_| waiter(&own, &names.join(","), &["--no-server", "run"], &key);
+    let options = ["--no-server", "run", "--fallback", "--connect-timeout", "2"];
+    let start = |_| waiter(&own, &names.join(","), &options, &key);
     let mut waiters = [0, 1, 2, 3].map(start);
     drop(own);
     // One has the lock.
@@ -172,7 +175,7 @@ fn jobs_of_a_dead_server_take_turns_on_the_next_one() {
     // They come in any order.
     waiters.iter_mut().for_each(|waiter| drop(waiter.stdin.take()));
     for mut waiter in waiters {
-        assert_eq!(first_line(&mut waiter), names[1]);
+        assert_eq!(first_line(&mut waiter), key);
         assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));
     }
     assert_eq!(other.counter("total_acquired"), 4);
@@ -186,17 +189,15 @@ fn without_a_fallback_no_other_server_is_asked_after_a_lost_wait() {
     let (list, address) = (names.join(","), own.address());
     let key = key_of([&own, &other]);
     let (holder, _) = lasting(&own, &[&key]);
-    let endless = ["--no-fallback"];
-    let started = [&endless[..], &["--no-fallback", "-t", "600"]]
-        .map(|options| waiter(&own, &list, options, &key));
-    let [mut endless, mut timed] = started;
+    let short = ["--connect-timeout", "1"];
+    let started = [&short[..], &["-t", "600"]].map(|options| waiter(&own, &list, options, &key));
+    let [mut short, mut timed] = started;
     drop(own);
-    assert_eq!(wait_for_exit(&mut endless).code(), Some(75));
-    let line = complaint(&mut endless);
+    assert_eq!(wait_for_exit(&mut short).code(), Some(75));
+    let line = complaint(&mut short);
     assert!(line.contains(&format!("{key}: the connection to {} is lost: ", names[0])), "{line}");
-    // Long after the two seconds.
     let own = again(address);
-    assert_eq!(first_line(&mut timed), names[0]);
+    assert_eq!(first_line(&mut timed), key);
     assert_eq!(end(timed).code(), Some(0));
     assert_eq!(other.counter("total_acquired"), 0);
     assert_eq!(own.counter("total_acquired"), 1);
@@ -224,24 +225,19 @@ fn a_wait_ends_in_time_if_no_server_comes_back() {
     end(holder);
 }
 
-/// The time is over before the next server is asked, or with a server that hangs.
+/// The time is over with a server that hangs.
 #[test]
 fn a_server_that_answers_is_no_missing_server() {
-    let (dead, _) = played(|_| {
-        pause(Duration::from_millis(1200));
-        ""
-    });
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let silent = silent.local_addr().map(|address| (silent, address)).expect("an address");
     let other = Server::start();
-    for first in [dead, silent.1.to_string()] {
-        let names = [first, other.address().to_string()];
-        let (list, key) = (names.join(","), key_of_first(&names));
-        let command = ["run", "--no-server", "run", "-t", "1", &key, "--", "echo", "ran"];
-        let output = finish(&mut poolcounter(&list, &command));
-        assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
-        assert!(output.stderr.contains(" answers; \"echo\" was not run"), "{}", output.stderr);
-    }
+    let first = silent.local_addr().expect("an address").to_string();
+    let names = [first, other.address().to_string()];
+    let (list, key) = (names.join(","), key_of_first(&names));
+    let options = ["run", "--no-server", "run", "--fallback", "-t", "1"];
+    let command = [&options[..], &[&key, "--", "echo", "ran"]].concat();
+    let output = finish(&mut poolcounter(&list, &command));
+    assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
+    assert!(output.stderr.contains(" answers; \"echo\" was not run"), "{}", output.stderr);
     assert_eq!(other.counter("total_acquired"), 0);
 }
 
@@ -258,7 +254,7 @@ fn a_connection_that_ends_before_the_request_is_read_is_a_lost_wait() {
         }
     });
     let done = run(&address.to_string(), &["-t", "600"], "k");
-    assert_eq!(done.stdout, format!("{address}\n"), "{}", done.stderr);
+    assert_eq!(done.stdout, "k\n", "{}", done.stderr);
     assert_eq!(requests.count(), 1);
 }
 
@@ -290,7 +286,7 @@ fn a_wait_that_an_operator_ends_does_not_start_again() {
     let mut holder = own.connect();
     let sent_key = key.replace(' ', "%20");
     assert_eq!(holder.ask(&format!("ACQ4ME {sent_key} 1 99 60")), "LOCKED");
-    let options = ["--no-server", "run", "-t", "600"];
+    let options = ["--no-server", "run", "--fallback", "-t", "600"];
     let mut waiter = waiter(&own, &names.join(","), &options, &key);
     let free = ["free", "--control-socket", &control, "--host", "127.0.0.1"];
     assert_eq!(finish(&mut poolcounter("", &free)).code, Some(0));
@@ -302,11 +298,11 @@ fn a_wait_that_an_operator_ends_does_not_start_again() {
 }
 
 #[test]
-fn a_wait_without_time_does_not_start_again() {
-    let (server, requests) = played(|_| "");
+fn a_lock_that_is_not_waited_for_survives_a_restart() {
+    let (server, requests) = played(|number| if number < 5 { "" } else { "LOCKED\n" });
     let done = run(&server, &["-t", "0"], "k");
-    assert_eq!((done.code, done.stdout.as_str()), (Some(75), ""), "{}", done.stderr);
-    assert_eq!(requests.count(), 1);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(0), "k\n"), "{}", done.stderr);
+    assert_eq!(requests.timeouts_s(), [0; 5]);
 }
 
 /// It gains no time by that: the next server is asked, or the wait ends.
@@ -314,13 +310,15 @@ fn a_wait_without_time_does_not_start_again() {
 fn a_server_that_ends_again_and_again_is_passed_over() {
     let (broken, requests) = played(|_| "");
     let trying = Stopwatch::start();
-    assert_eq!(run(&broken, &[], "k").code, Some(75));
+    assert_eq!(run(&broken, &["--connect-timeout", "2"], "k").code, Some(75));
     trying.at_least(Duration::from_secs(2));
     assert!(requests.count() <= 21, "{} requests in two seconds", requests.count());
     let other = Server::start();
     let names = [broken, other.address().to_string()];
-    let done = run(&names.join(","), &["-v", "-t", "600"], &key_of_first(&names));
-    assert_eq!(done.stdout, format!("{}\n", names[1]), "{}", done.stderr);
+    let key = key_of_first(&names);
+    let fallback = ["--fallback", "--connect-timeout", "2", "-t", "600"];
+    let done = run(&names.join(","), &fallback, &key);
+    assert_eq!(done.stdout, format!("{key}\n"), "{}", done.stderr);
     let passed_over = format!("{} is passed over: it ends again and again\n", names[0]);
     assert!(done.stderr.contains(&passed_over), "{}", done.stderr);
     let trying = Stopwatch::start();
@@ -355,4 +353,36 @@ fn a_signal_ends_the_command_between_two_tries_and_in_the_second_wait() {
         assert_eq!(printed, "");
     }
     end(holder);
+}
+
+/// Also one that does not wait for the lock: the kernel sends a lost packet again after a second.
+#[test]
+fn a_lost_packet_costs_no_lock() {
+    let (listener, queued) = full();
+    let address = listener.local_addr().expect("an address").to_string();
+    let mut run = poolcounter(&address, &["run", "-t", "0", "k", "--", "echo", "ran"]);
+    let mut run = run.stdout(Stdio::piped()).spawn().expect("start it");
+    // The kernel tells nobody that it drops the first packet.
+    pause(Duration::from_millis(300));
+    drop(queued);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || converse(&stream, &Requests::default(), &|_| "LOCKED\n"));
+        }
+    });
+    assert_eq!(first_line(&mut run), "ran");
+    assert_eq!(wait_for_exit(&mut run).code(), Some(0));
+}
+
+#[test]
+fn a_job_that_starts_while_the_daemon_restarts_waits_for_it() {
+    let server = Server::start();
+    let address = server.address();
+    drop(server);
+    let mut run = poolcounter(&address.to_string(), &["run", "-t", "20", "k", "--", "echo", "ran"]);
+    let mut run = run.stdout(Stdio::piped()).spawn().expect("start it");
+    pause(Duration::from_secs(1));
+    let _server = again(address);
+    assert_eq!(first_line(&mut run), "ran");
+    assert_eq!(wait_for_exit(&mut run).code(), Some(0));
 }

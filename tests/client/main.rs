@@ -16,6 +16,7 @@ mod operating;
 mod races;
 mod rules;
 mod running;
+mod server_lists;
 mod several_servers;
 mod showing;
 mod terminal_jobs;

@@ -43,7 +43,7 @@ fn a_name_of_several_addresses_is_refused_without_a_fallback() {
         let words = [&["-s", &list, "run"], options, &["k", "--", "echo", "ran"]].concat();
         on_a_host(&place, hosts, "", &words).map(|mut command| finish(&mut command))
     };
-    let Some(output) = run(&["--no-fallback", "--no-server", "run"], "many") else { return };
+    let Some(output) = run(&["--no-server", "run"], "many") else { return };
     assert_eq!((output.code, output.stdout.as_str()), (Some(64), ""), "{}", output.stderr);
     let begin = format!("poolcounter: k: many:{port} has several addresses, ");
     assert!(output.stderr.starts_with(&begin), "{}", output.stderr);
@@ -53,9 +53,7 @@ fn a_name_of_several_addresses_is_refused_without_a_fallback() {
     }
     assert_eq!(server.counter("total_acquired"), 0);
     // Each address is tried.
-    for (options, name) in
-        [(&[][..], "many"), (&["--no-fallback"], "one"), (&["--no-fallback"], "both")]
-    {
+    for (options, name) in [(&["--fallback"][..], "many"), (&[], "one"), (&[], "both")] {
         let output = run(options, name).expect("as before");
         assert_eq!((output.code, output.stdout.as_str()), (Some(0), "ran\n"), "{}", output.stderr);
     }
@@ -79,7 +77,19 @@ fn a_silent_name_server_does_not_delay_the_next_server() {
     let list = names.join(",");
     let (place, key) = (Place::new(), key_of_first(&names));
     let script = "trap 'exit 5' TERM; echo up; while :; do sleep 0.01; done";
-    let words = ["-s", &list, "run", "-v", &key, "--", "sh", "-c", script];
+    let words = [
+        "-s",
+        &list,
+        "run",
+        "--fallback",
+        "--connect-timeout",
+        "2",
+        &key,
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
     let Some(mut command) = on_a_host(&place, "", &resolver, &words) else { return };
     let trying = Stopwatch::start();
     let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unshare");
@@ -107,7 +117,20 @@ fn a_lost_wait_returns_to_the_address_that_it_had() {
     holders.iter_mut().for_each(|holder| holder.exchange("ACQ4ME k 1 9 0", "LOCKED"));
     let hosts = format!("{} two\n{} two\n", ips[0], ips[1]);
     let list = format!("two:{port}");
-    let words = ["-s", &list, "run", "-t", "60", "k", "--", "echo", "ran"];
+    let words = [
+        "-s",
+        &list,
+        "run",
+        "--fallback",
+        "--connect-timeout",
+        "2",
+        "-t",
+        "60",
+        "k",
+        "--",
+        "echo",
+        "ran",
+    ];
     let Some(mut command) = on_a_host(&place, &hosts, "", &words) else { return };
     let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unshare");
     let mut asked = 0;
@@ -118,8 +141,8 @@ fn a_lost_wait_returns_to_the_address_that_it_had() {
         asked = (0..2).find(|&n| is_waiting(&servers, n)).unwrap_or(2);
         asked < 2
     }));
-    drop(servers[asked].take());
     let since_loss = Stopwatch::start();
+    drop(servers[asked].take());
     // It gets two seconds to come back; then the other address is tried.
     assert!(eventually(|| is_waiting(&servers, 1 - asked)));
     since_loss.at_least(Duration::from_secs(2));

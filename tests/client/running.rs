@@ -131,10 +131,11 @@ fn a_word_that_looks_like_an_option_is_not_a_key() {
 #[test]
 fn without_a_server_it_fails_or_runs_without_a_lock() {
     let none = "127.0.0.1:1";
-    let failed = ask(none, &["run", "k", "--", "echo", "ran"]);
+    let run = ["run", "--connect-timeout", "0.1"];
+    let failed = ask(none, &[&run[..], &["k", "--", "echo", "ran"]].concat());
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(75), ""));
     assert!(failed.stderr.contains("127.0.0.1:1: Connection refused"), "{}", failed.stderr);
-    let ran = ask(none, &["run", "--no-server", "run", "k", "--", "echo", "ran"]);
+    let ran = ask(none, &[&run[..], &["--no-server", "run", "k", "--", "echo", "ran"]].concat());
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "ran\n"));
     assert!(ran.stderr.contains("without a lock"), "{}", ran.stderr);
     let wrong = ask("a:b:c", &["run", "k", "--", "true"]);
@@ -299,7 +300,8 @@ fn ignored_signals(status: &str) -> u64 {
 fn the_command_inherits_ignored_signals() {
     let perl = ["perl", "-e", "$SIG{HUP} = $SIG{CHLD} = 'IGNORE'; exec @ARGV"];
     let look = ["grep", "SigIgn", "/proc/self/status"];
-    let run = [&["-s", "127.0.0.1:1", "run", "--no-server", "run", "k", "--"], &look[..]].concat();
+    let options = ["run", "--connect-timeout", "0.1", "--no-server", "run", "k", "--"];
+    let run = [&["-s", "127.0.0.1:1"], &options[..], &look[..]].concat();
     let with = finish(&mut launched(&perl, crate::command::binary(), &run));
     let without = finish(&mut launched(&perl, look[0], &look[1..]));
     for output in [without, with] {
@@ -325,7 +327,8 @@ fn a_server_that_ends_for_good_during_a_wait_counts_as_missing() {
     for policy in ["fail", "run"] {
         let server = Server::start();
         let (holder, _) = lasting(&server, &["k"]);
-        let mut waiter = start(&server, &["--no-server", policy, "k", "--", "echo", "ran"]);
+        let options = ["--connect-timeout", "1", "--no-server", policy];
+        let mut waiter = start(&server, &[&options[..], &["k", "--", "echo", "ran"]].concat());
         assert!(eventually(|| server.counter("waiting_workers") == 1));
         drop(server);
         let code = wait_for_exit(&mut waiter).code();
@@ -349,7 +352,9 @@ fn a_key_goes_to_its_own_server_unless_that_is_down() {
     drop(one);
     for number in 0..5 {
         let key = format!("key {number}");
-        assert_eq!(ask(&list, &["run", &key, "--", "true"]).code, Some(0));
+        let options = ["run", "--fallback", "--connect-timeout", "0.1"];
+        let output = ask(&list, &[&options[..], &[&key, "--", "true"]].concat());
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
     }
     assert_eq!(other.counter("total_acquired"), 20 - asked_one + 5);
 }
@@ -365,15 +370,22 @@ fn without_a_fallback_no_other_server_is_asked() {
         finish(&mut poolcounter(&list, &[&["run", "-t", "0"], options, &command].concat()))
     };
     let (holder, _) = lasting(&own, &[&key]);
-    assert_eq!(run(&["--no-fallback"]).code, Some(1));
+    assert_eq!(run(&[]).code, Some(1));
     // The server takes no new clients, and the holder keeps its lock.
     own.signal(Signal::QUIT);
     assert!(eventually(|| std::net::TcpStream::connect(own.address()).is_err()));
-    let output = run(&["--no-fallback"]);
-    assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
-    assert!(!output.stderr.contains(&other.address().to_string()), "{}", output.stderr);
-    assert_eq!(run(&[]).stdout, "ran\n");
-    assert_eq!(run(&["--no-fallback", "--no-server", "run"]).stdout, "ran\n");
+    // Not as if somebody else did it.
+    for options in [&[][..], &["-E", "0", "--quiet"]] {
+        let output = run(options);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
+        assert!(output.stderr.contains("Connection refused"), "{}", output.stderr);
+        assert!(!output.stderr.contains(&other.address().to_string()), "{}", output.stderr);
+    }
+    assert_eq!(run(&["--no-server", "run"]).stdout, "ran\n");
+    let output = run(&["--fallback", "-E", "0", "--quiet"]);
+    assert_eq!(output.stdout, "ran\n");
+    let gave = format!("{key}: {} gave the lock\n", other.address());
+    assert!(output.stderr.ends_with(&gave), "{}", output.stderr);
     assert_eq!(other.counter("total_acquired"), 1);
     end(holder);
 }
@@ -386,15 +398,14 @@ fn the_time_to_connect_can_be_chosen() {
     let trying = Stopwatch::start();
     let output = ask(&address.to_string(), &options);
     assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
-    // Two tries.
-    trying.at_least(Duration::from_millis(800));
-    // By default they take a tenth of a second each; then the next server is asked.
-    let other = Server::start();
-    let names = [address, other.address()].map(|address| address.to_string());
-    let trying = Stopwatch::start();
-    let output = ask(&names.join(","), &["run", &key_of_first(&names), "--", "echo", "ran"]);
-    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "ran\n"), "{}", output.stderr);
-    trying.at_least(Duration::from_millis(200));
+    trying.at_least(Duration::from_millis(400));
+    // With a time for the wait, it is that, but at least two seconds.
+    for (time, s) in [("0", 2), ("3", 3)] {
+        let trying = Stopwatch::start();
+        let output = ask(&address.to_string(), &["run", "-t", time, "k", "--", "echo", "ran"]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
+        trying.at_least(Duration::from_secs(s));
+    }
     for wrong in ["0", "-1", "soon"] {
         let options = ["run", "--connect-timeout", wrong, "k", "--", "true"];
         assert_eq!(ask("127.0.0.1:1", &options).code, Some(64), "{wrong}");
@@ -402,32 +413,38 @@ fn the_time_to_connect_can_be_chosen() {
 }
 
 #[test]
-fn the_commands_environment_names_its_lock() {
+fn the_commands_environment_names_its_lock_and_all_servers() {
     let server = Server::start();
-    let look = ["--", "sh", "-c", "echo \"${POOLCOUNTER_KEY-none}, ${POOLCOUNTER_SERVER-none}\""];
+    let look = ["--", "sh", "-c", "echo \"${POOLCOUNTER_KEY-none}, $POOLCOUNTER_SERVERS\""];
     let asked = |servers: &str, options: &[&str]| {
         let mut command = poolcounter(servers, &[&["run"], options, &look].concat());
         // As set by an outer run.
-        command.env("POOLCOUNTER_KEY", "outer").env("POOLCOUNTER_SERVER", "outer");
-        finish(&mut command).stdout
+        finish(command.env("POOLCOUNTER_KEY", "outer")).stdout
     };
     let address = server.address().to_string();
     assert_eq!(asked(&address, &["a b"]), format!("a b, {address}\n"));
-    assert_eq!(asked("127.0.0.1:1", &["--no-server", "run", "k"]), "none, none\n");
+    let options = ["-s", "127.0.0.1:1", "-s", "127.0.0.1:2,127.0.0.1:3", "--no-server", "run"];
+    let named = asked(&address, &[&options[..], &["--connect-timeout", "0.1", "k"]].concat());
+    assert_eq!(named, "none, 127.0.0.1:1 127.0.0.1:2 127.0.0.1:3\n");
 }
 
+/// Whichever server has given the outer lock, and also without one.
 #[test]
-fn a_run_within_a_run_asks_the_same_server() {
-    let server = Server::start();
-    let inner = r#""$0" run inner -- sh -c 'echo "$POOLCOUNTER_KEY"'"#;
-    let line =
-        format!(r#"unset POOLCOUNTER_SERVERS; "$0" -s {} run outer -- {inner}"#, server.address());
-    let output = shell("", &line);
-    assert_eq!((output.code, &output.stdout[..]), (Some(0), "inner\n"), "{}", output.stderr);
-    assert_eq!(server.counter("total_acquired"), 2);
-    let listed = Server::start();
-    let mut command = poolcounter(&listed.address().to_string(), &["run", "k", "--", "true"]);
-    command.env("POOLCOUNTER_SERVER", server.address().to_string());
-    assert_eq!(finish(&mut command).code, Some(0));
-    assert_eq!(listed.counter("total_acquired"), 1, "the list comes first");
+fn a_run_within_a_run_asks_the_keys_own_server() {
+    let (own, other) = (Server::start(), Server::start());
+    let names = [&own, &other].map(|server| server.address().to_string());
+    let key = key_of_first(&names);
+    let (holder, _) = lasting(&own, &[&key]);
+    let list = names.join(",");
+    let outer = key_of_first(&[names[1].clone(), names[0].clone()]);
+    for options in ["", "--connect-timeout 0.1 --no-server run"] {
+        let line = format!(
+            "unset POOLCOUNTER_SERVERS; \"$0\" -s {list} run {options} '{outer}' -- \
+             \"$0\" run -t 0 '{key}' -- echo ran"
+        );
+        let output = shell("", &line);
+        let said = (output.code, output.stdout.as_str());
+        assert_eq!(said, (Some(1), ""), "{options}: {}", output.stderr);
+    }
+    end(holder);
 }

@@ -69,7 +69,7 @@ fn a_job_that_is_skipped_quietly_prints_nothing() {
         end(holder);
     }
     // It hides no failure.
-    let output = ask("127.0.0.1:1", &["run", "--quiet", "k", "--", "true"]);
+    let output = ask("127.0.0.1:1", &["run", "-t", "0", "--quiet", "k", "--", "true"]);
     assert_eq!(output.code, Some(75));
     assert!(output.stderr.contains("Connection refused"), "{}", output.stderr);
     let both = ask("127.0.0.1:1", &["run", "--quiet", "-v", "k", "--", "true"]);
@@ -77,17 +77,19 @@ fn a_job_that_is_skipped_quietly_prints_nothing() {
 }
 
 #[test]
-fn a_server_that_is_passed_over_is_named_on_request() {
+fn a_server_that_is_passed_over_is_named() {
     let server = Server::start();
     let names = ["127.0.0.1:1".to_owned(), server.address().to_string()];
     let key = key_of_first(&names);
-    let printed = |options: &[&str]| {
-        let output = ask(&names.join(","), &[&["run"], options, &[&key, "--", "true"]].concat());
-        assert_eq!(output.code, Some(0), "{}", output.stderr);
-        output.stderr
-    };
-    let line = format!("poolcounter: {key}: 127.0.0.1:1 is passed over: Connection refused");
-    let stderr = printed(&["-v"]);
-    assert!(stderr.starts_with(&line) && stderr.lines().count() == 1, "{stderr}");
-    assert_eq!(printed(&[]), "");
+    let lines = format!(
+        "poolcounter: {key}: 127.0.0.1:1 is passed over: Connection refused (os error 111)\n\
+         poolcounter: {key}: {} gave the lock\n",
+        names[1]
+    );
+    for options in [&[][..], &["-v"], &["--quiet"]] {
+        let fallback = ["run", "--fallback", "--connect-timeout", "0.1"];
+        let command = [&fallback[..], options, &[&key, "--", "true"]].concat();
+        let output = ask(&names.join(","), &command);
+        assert_eq!((output.code, output.stderr), (Some(0), lines.clone()), "{options:?}");
+    }
 }

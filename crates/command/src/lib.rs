@@ -7,7 +7,6 @@ mod ask;
 mod check;
 mod control;
 mod duration;
-mod environment;
 mod every_server;
 mod keys;
 mod lists;
@@ -15,6 +14,7 @@ mod lock_client;
 mod output;
 mod reported_rules;
 mod run;
+mod server_list;
 mod shown_key;
 mod stats;
 mod stats_full;
@@ -28,8 +28,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{
     Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint,
 };
-use connect::ServerName;
-use environment::servers_of_environment;
+use server_list::ServerList;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -38,7 +37,8 @@ use std::time::Duration;
 const AFTER_HELP: &str = "\
 Several servers: a key belongs to one of them, chosen just as MediaWiki's client
 does; the next one is asked only when connecting fails. Without -s, those in
-POOLCOUNTER_SERVERS are asked, or else those in POOLCOUNTER_SERVER.";
+POOLCOUNTER_SERVERS are asked; else those in the file /etc/poolcounter/servers,
+except by check; else 127.0.0.1.";
 
 /// The heading of the options that all subcommands have.
 const COMMON: &str = "Common options";
@@ -59,7 +59,7 @@ fn help_and_version() -> [Arg; 2] {
           disable_help_flag = true, disable_version_flag = true, args = help_and_version())]
 struct Arguments {
     /// A server: host, host:port or [v6]:port. Separate several by spaces or commas, or
-    /// repeat the option. [default: 127.0.0.1]
+    /// repeat the option. [default: see below]
     #[arg(short, long = "server", value_name = "SERVER", value_hint = ValueHint::Hostname,
           global = true, help_heading = COMMON)]
     server: Vec<String>,
@@ -192,8 +192,13 @@ pub fn main() -> ExitCode {
         }
     };
     let servers = match arguments.order() {
-        None => servers(&arguments.server),
-        Some(order) if arguments.server.is_empty() && order.server.is_empty() => Ok(Vec::new()),
+        None if matches!(arguments.subcommand, Action::Check(_)) => {
+            ServerList::without_file(&arguments.server)
+        }
+        None => ServerList::find(&arguments.server),
+        Some(order) if arguments.server.is_empty() && order.server.is_empty() => {
+            Ok(ServerList { servers: Vec::new(), is_this_host: true })
+        }
         Some(_) => {
             let why = "-s names servers, but this order goes to the daemon of this host";
             Err(format!("{why}: --control-socket"))
@@ -259,24 +264,25 @@ fn hint_at_hyphens(error: &mut clap::Error) {
     }
 }
 
-fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
-    let list = |list, rows: Rows| stats::list(&servers, list, rows.rows, rows.json);
+fn execute(action: Action, list: ServerList) -> ExitCode {
+    let servers = &list.servers;
+    let rows = |kind, rows: Rows| stats::list(servers, kind, rows.rows, rows.json);
     match action {
         Action::Run(options) => match options.with_key() {
-            Some(options) => run::run(servers, &options),
+            Some(options) => run::run(&list, &options),
             None => {
                 output::print_error("no KEY: poolcounter run [OPTIONS] -- KEY -- COMMAND");
                 wrong_usage()
             }
         },
-        Action::Stats { json } => stats::stats(&servers, json),
-        Action::Keys(options) => keys::print_keys(&servers, &options),
-        Action::Clients(rows) => list(lists::ListKind::Clients, rows),
-        Action::Slow(rows) => list(lists::ListKind::Slow, rows),
-        Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),
-        Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
-        Action::Top { interval } => top::top(&servers, interval),
-        Action::Check(options) => check::check(&servers, &options),
+        Action::Stats { json } => stats::stats(servers, json),
+        Action::Keys(options) => keys::print_keys(servers, &options),
+        Action::Clients(options) => rows(lists::ListKind::Clients, options),
+        Action::Slow(options) => rows(lists::ListKind::Slow, options),
+        Action::Key { key, json } => stats::show_key(servers, key.as_bytes(), json),
+        Action::Which { key, hash_slots } => which::which(servers, key.as_bytes(), hash_slots),
+        Action::Top { interval } => top::top(servers, interval),
+        Action::Check(options) => check::check(servers, &options),
         Action::Drain(options) => control::drain(&options),
         Action::Undrain(options) => control::order("UNDRAIN", &options),
         Action::Free(options) => control::free(&options),
@@ -284,17 +290,4 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Rule { options, action } => control::rule(&action, &options),
         Action::Control { options, words } => control::order(&words.join(" "), &options),
     }
-}
-
-/// The servers of the option, or of the environment, or localhost.
-fn servers(option: &[String]) -> Result<Vec<ServerName>, String> {
-    if !option.is_empty() {
-        let list = option.join(",");
-        let servers = ServerName::parse_list(&list).map_err(|e| e.to_string())?;
-        if servers.is_empty() {
-            return Err("-s names no server; is a variable not set?".to_owned());
-        }
-        return Ok(servers);
-    }
-    servers_of_environment()
 }

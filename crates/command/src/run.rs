@@ -14,6 +14,7 @@ use self::waiting::{Waited, wait_for_lock};
 use super::duration::parse_bounded_duration;
 use super::every_server::ask_each;
 use super::lock_client::{Client, Error, Lock, LockRequest, Outcome};
+use super::server_list::{ServerList, VARIABLE};
 use super::status;
 use super::unsafe_calls::{Signals, check_death_signal, end_as_first_process, end_by};
 use connect::{ServerName, uptime};
@@ -23,9 +24,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+/// Behind each line if no list names a server: a daemon on each host would be a lock on each.
+const ON_THIS_HOST: &str = " (no list of servers: 127.0.0.1 is asked)";
+
 /// In the command's environment, while there is a lock.
 const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
-const SERVER_VARIABLE: &str = "POOLCOUNTER_SERVER";
 
 /// How long processes may ignore SIGTERM.
 const KILL_AFTER: Duration = Duration::from_secs(10);
@@ -35,8 +38,7 @@ pub(super) const AFTER_HELP: &str = "\
 Exit status: the command's own (128+N if signal N ended it); or
   0   --any: another client did the work, the command was not run
   1   the time is over or the queue is full (-E sets another)
-  64  the command line is not valid, or --no-fallback has a name of several
-      addresses
+  64  the command line is not valid, or the server's name has several addresses
   69  the command can't be executed
   74  the lock was lost, and --on-lost kill stopped the command
   75  no server answers (--no-server run runs the command without a lock), or
@@ -90,20 +92,21 @@ pub(super) struct RunOptions {
           help_heading = group::WAIT)]
     conflict_exit_code: u8,
 
-    /// What to do when no server of the list answers.
+    /// What to do when no server that may be asked answers.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = NoServer::Fail,
           help_heading = group::SERVERS)]
     no_server: NoServer,
 
-    /// Use only the key's own server, even if that one is down. Its name must not have several
-    /// addresses, except one of IPv4 and one of IPv6.
+    /// When the key's own server is down, ask the next one of the list, as MediaWiki does: the
+    /// command may then run while another client has the lock.
     #[arg(long, help_heading = group::SERVERS)]
-    no_fallback: bool,
+    fallback: bool,
 
-    /// How long each of two attempts to connect to an address of a server may take.
+    /// How long a server may accept no connection, or be away during the wait, before it counts as
+    /// down. [default: 30, or what is left of --timeout, but at least 2]
     #[arg(long, value_name = "TIME", value_parser = parse_bounded_duration,
-          default_value = "0.1", allow_negative_numbers = true, help_heading = group::SERVERS)]
-    connect_timeout: Duration,
+          allow_negative_numbers = true, help_heading = group::SERVERS)]
+    connect_timeout: Option<Duration>,
 
     /// What to do when the connection, and with it the lock, is lost while the command
     /// runs.
@@ -118,8 +121,7 @@ pub(super) struct RunOptions {
           allow_negative_numbers = true, help_heading = group::SERVERS)]
     kill_after: Option<Duration>,
 
-    /// Print who holds the lock during the wait, each server that is passed over, and each
-    /// wait whose connection was lost.
+    /// Print who holds the lock during the wait, and each wait whose connection was lost.
     #[arg(short, long, help_heading = group::MESSAGES)]
     verbose: bool,
 
@@ -153,12 +155,15 @@ impl RunOptions {
 }
 
 /// Runs the command; returns its exit status, or that of why it did not run.
-pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
-    let stderr = StderrThread::default();
+pub(super) fn run(list: &ServerList, options: &RunOptions) -> ExitCode {
+    let stderr = StderrThread::new(if list.is_this_host { ON_THIS_HOST } else { "" });
     end_as_first_process();
     let ended = match request(options) {
-        Ok(request) => under_lock(&client(servers, options), &request, options, &stderr)
-            .unwrap_or_else(|why| without_lock(&why, options, &stderr)),
+        Ok(request) => {
+            let client = client(list.servers.clone(), options);
+            let run = Run { list, options, stderr: &stderr };
+            run.under_lock(&client, &request).unwrap_or_else(|why| run.without_lock(&why))
+        }
         Err(why) => {
             stderr.print(&why);
             RunEnd::Status(status::USAGE)
@@ -186,7 +191,7 @@ impl RunEnd {
 
 fn client(servers: Vec<ServerName>, options: &RunOptions) -> Client {
     let client = Client::new(servers, options.connect_timeout);
-    if options.no_fallback { client.no_fallback() } else { client }
+    if options.fallback { client.with_fallback() } else { client }
 }
 
 /// # Errors
@@ -216,44 +221,105 @@ fn request(options: &RunOptions) -> Result<LockRequest, String> {
     Ok(if options.any { request.any() } else { request })
 }
 
-fn under_lock(
-    client: &Client,
-    request: &LockRequest,
-    options: &RunOptions,
-    stderr: &StderrThread,
-) -> Result<RunEnd, NoLock> {
-    let key = request.key();
-    let shown = String::from_utf8_lossy(key);
-    let Waited { outcome, server } = wait_for_lock(client, request, options.verbose, stderr);
-    let why = match outcome {
-        Ok(Outcome::Locked(lock)) => {
-            if options.any && options.verbose {
-                stderr.print(&format!("{shown}: no other client did the work"));
-            }
-            return Ok(execute(Some(lock), options, stderr));
-        }
-        Ok(Outcome::Done) => {
-            if options.verbose {
-                let command = &options.command[0];
-                stderr.print(&format!(
-                    "{shown}: another client did the work; {command:?} was not run"
-                ));
-            }
-            return Ok(RunEnd::Status(0));
-        }
-        Ok(_) if options.quiet => return Ok(RunEnd::Status(options.conflict_exit_code)),
-        Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
-        Ok(Outcome::TimedOut) => {
-            let holders = server.and_then(|server| holders(&server, key));
-            late(holders.as_deref(), options)
-        }
-        Err(e) => return Err(no_lock(&e, client, request, options)),
-    };
-    stderr.print(&format!("{shown}: {why}; {:?} was not run", options.command[0]));
-    Ok(RunEnd::Status(options.conflict_exit_code))
+/// What a command is run with.
+struct Run<'a> {
+    list: &'a ServerList,
+    options: &'a RunOptions,
+    stderr: &'a StderrThread,
 }
 
-/// As `locked by 10.1.2.9 for 3 min`; after a wait, that it timed out.
+impl Run<'_> {
+    fn under_lock(&self, client: &Client, request: &LockRequest) -> Result<RunEnd, NoLock> {
+        let Run { options, stderr, .. } = *self;
+        let key = request.key();
+        let shown = String::from_utf8_lossy(key);
+        let Waited { outcome, server } = wait_for_lock(client, request, options.verbose, stderr);
+        let why = match outcome {
+            Ok(Outcome::Locked(lock)) => {
+                if options.any && options.verbose {
+                    stderr.print(&format!("{shown}: no other client did the work"));
+                }
+                return Ok(self.execute(Some(lock)));
+            }
+            Ok(Outcome::Done) => {
+                if options.verbose {
+                    let command = &options.command[0];
+                    stderr.print(&format!(
+                        "{shown}: another client did the work; {command:?} was not run"
+                    ));
+                }
+                return Ok(RunEnd::Status(0));
+            }
+            Ok(_) if options.quiet => return Ok(RunEnd::Status(options.conflict_exit_code)),
+            Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
+            Ok(Outcome::TimedOut) => {
+                let holders = server.and_then(|server| holders(&server, key));
+                late(holders.as_deref(), options)
+            }
+            Err(e) => return Err(no_lock(&e, client, request, options)),
+        };
+        stderr.print(&format!("{shown}: {why}; {:?} was not run", options.command[0]));
+        Ok(RunEnd::Status(options.conflict_exit_code))
+    }
+
+    fn without_lock(&self, no_lock: &NoLock) -> RunEnd {
+        let Run { options, stderr, .. } = *self;
+        let (why, command) = (&no_lock.why, &options.command[0]);
+        if no_lock.is_down && options.no_server == NoServer::Run {
+            stderr.print(&format!("{why}; running {command:?} without a lock"));
+            return self.execute(None);
+        }
+        stderr.print(&format!("{why}; {command:?} was not run"));
+        RunEnd::Status(no_lock.status)
+    }
+
+    fn execute(&self, lock: Option<Lock>) -> RunEnd {
+        let Run { list, options, stderr } = *self;
+        let mut command = Command::new(&options.command[0]);
+        command.args(&options.command[1..]);
+        // That of a run around this one is about another lock.
+        command.env_remove(KEY_VARIABLE);
+        if let Some(lock) = &lock {
+            command.env(KEY_VARIABLE, OsStr::from_bytes(lock.key()));
+        }
+        // A run in the command asks the same servers, wherever this one has them from.
+        if !list.is_this_host {
+            let names: Vec<&str> = list.servers.iter().map(ServerName::as_str).collect();
+            command.env(VARIABLE, names.join(" "));
+        }
+        if let Err(e) = check_death_signal() {
+            stderr.print(&format!(
+            "prctl(PR_SET_PDEATHSIG): {e}: if this process is killed, the command runs on without \
+             a lock"
+        ));
+        }
+        let signals = match Signals::block() {
+            Ok(signals) => signals,
+            Err(e) => {
+                stderr.print(&format!("{e}; {:?} was not run", options.command[0]));
+                return RunEnd::Status(status::NOT_EXECUTED);
+            }
+        };
+        let (on_lost, kill_after) = (options.on_lost, options.kill_after.unwrap_or(KILL_AFTER));
+        let with =
+            JobContext { signals: &signals, lock: lock.as_ref(), on_lost, kill_after, stderr };
+        let (ended, was_lost, was_stopped) = match Job::start(with, &mut command) {
+            Ok(mut job) => (job.wait(), job.was_lost, job.was_stopped),
+            Err(e) => {
+                stderr.print(&format!("can't execute {:?}: {e}", options.command[0]));
+                return RunEnd::Status(status::NOT_EXECUTED);
+            }
+        };
+        give_back(lock, ended, was_lost, stderr);
+        match ended {
+            _ if was_stopped => RunEnd::Status(status::LOST),
+            JobEnd::Exited(code) => RunEnd::Status(code),
+            JobEnd::Killed(signal) => RunEnd::By(signal),
+        }
+    }
+}
+
+/// As `locked by 10.1.2.9 for 3m 10s`; after a wait, that it timed out.
 fn late(holders: Option<&str>, options: &RunOptions) -> String {
     match holders {
         _ if options.timeout == Some(Duration::ZERO) => {
@@ -310,55 +376,6 @@ fn first_that_answers(servers: &[ServerName]) -> Option<&ServerName> {
     let answers = ask_each(servers, |server| uptime(server).is_ok());
     let answering = servers.iter().zip(answers).find(|(_, answers)| *answers);
     answering.map(|(server, _)| server)
-}
-
-fn without_lock(no_lock: &NoLock, options: &RunOptions, stderr: &StderrThread) -> RunEnd {
-    let (why, command) = (&no_lock.why, &options.command[0]);
-    if no_lock.is_down && options.no_server == NoServer::Run {
-        stderr.print(&format!("{why}; running {command:?} without a lock"));
-        return execute(None, options, stderr);
-    }
-    stderr.print(&format!("{why}; {command:?} was not run"));
-    RunEnd::Status(no_lock.status)
-}
-
-fn execute(lock: Option<Lock>, options: &RunOptions, stderr: &StderrThread) -> RunEnd {
-    let mut command = Command::new(&options.command[0]);
-    command.args(&options.command[1..]);
-    // The variables of a run around this one are about another lock.
-    command.env_remove(KEY_VARIABLE).env_remove(SERVER_VARIABLE);
-    if let Some(lock) = &lock {
-        command.env(KEY_VARIABLE, OsStr::from_bytes(lock.key()));
-        command.env(SERVER_VARIABLE, lock.server().as_str());
-    }
-    if let Err(e) = check_death_signal() {
-        stderr.print(&format!(
-            "prctl(PR_SET_PDEATHSIG): {e}: if this process is killed, the command runs on without \
-             a lock"
-        ));
-    }
-    let signals = match Signals::block() {
-        Ok(signals) => signals,
-        Err(e) => {
-            stderr.print(&format!("{e}; {:?} was not run", options.command[0]));
-            return RunEnd::Status(status::NOT_EXECUTED);
-        }
-    };
-    let (on_lost, kill_after) = (options.on_lost, options.kill_after.unwrap_or(KILL_AFTER));
-    let with = JobContext { signals: &signals, lock: lock.as_ref(), on_lost, kill_after, stderr };
-    let (ended, was_lost, was_stopped) = match Job::start(with, &mut command) {
-        Ok(mut job) => (job.wait(), job.was_lost, job.was_stopped),
-        Err(e) => {
-            stderr.print(&format!("can't execute {:?}: {e}", options.command[0]));
-            return RunEnd::Status(status::NOT_EXECUTED);
-        }
-    };
-    give_back(lock, ended, was_lost, stderr);
-    match ended {
-        _ if was_stopped => RunEnd::Status(status::LOST),
-        JobEnd::Exited(code) => RunEnd::Status(code),
-        JobEnd::Killed(signal) => RunEnd::By(signal),
-    }
 }
 
 /// Gives the lock back: released after success, so that waiters get `DONE`, and otherwise by

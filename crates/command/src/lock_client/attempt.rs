@@ -1,34 +1,26 @@
-//! An attempt to get a lock: goes through the servers, and starts a wait again whose connection
-//! is lost, as long as the request has time.
+//! An attempt to get a lock: goes through the servers that may be asked, and starts a wait again
+//! whose connection is lost, as long as the request has time.
 
-use super::client::{Client, Reached};
+use super::client::{Client, TOLERATED_MIN};
 use super::connection::Connection;
 use super::error::Error;
 use super::lock::Outcome;
 use super::request::LockRequest;
 use super::still_runs::{Finding, look_after};
-use connect::failed_call::is_denied;
 use connect::{Addresses, ServerName, Stream, is_closed};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to come back before the next one is asked. Others that waited come
-/// back to it too, and a second holder elsewhere is worse than a late start.
-const RETURN_TIME: Duration = Duration::from_secs(2);
-
-/// Between two attempts to connect to a server that may come back.
+/// Between two attempts to connect to a server.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Before the list of servers is gone through again.
-const ROUND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What happens while an attempt lasts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Progress<'a> {
     /// This server is asked, and the wait begins.
     Asking(&'a ServerName),
-    /// This server can't be connected to, for this reason: the next one is tried.
+    /// This server can't be connected to, for this reason: the next one is tried, if there is one.
     PassedOver(&'a ServerName, &'a io::Error),
     /// The connection to this server ended during the wait, for this reason.
     Lost(&'a ServerName, &'a io::Error),
@@ -50,16 +42,14 @@ struct LockAttempt<'a> {
 /// all that happens meanwhile.
 ///
 /// If the connection ends during the wait, as when the server is restarted, the wait starts
-/// again, with what is left of the request's time: on the same server if that comes back
-/// within two seconds, otherwise on the next one in the order of the key
-/// (with [`Client::no_fallback`] on the same one, whenever it comes back). A request without
-/// a timeout goes through the list of servers once, and then fails. A lock that was granted
-/// is never asked for again.
+/// again, with what is left of the request's time. A server that accepts no connection is
+/// tried again for as long as the client tolerates it; then it is passed over. A lock that was
+/// granted is never asked for again.
 ///
 /// # Errors
 /// [`Error::Refused`], before it connects, when the request is invalid. Others when no server
-/// could be connected to, or the one that was gave no answer, or did not come back in time, or
-/// still runs and has ended this wait ([`Error::TurnedAway`]).
+/// that may be asked could be connected to, or the one that was gave no answer, or did not come
+/// back in time, or still runs and has ended this wait ([`Error::TurnedAway`]).
 pub(crate) fn lock(
     client: &Client,
     request: &LockRequest,
@@ -68,92 +58,84 @@ pub(crate) fn lock(
     request.line().map_err(Error::Refused)?;
     let ends_at = request.wait().and_then(|wait| Instant::now().checked_add(wait));
     let (passed_over, lost) = (Vec::new(), None);
-    LockAttempt { client, request, observer, ends_at, passed_over, lost }.go_through_servers()
+    LockAttempt { client, request, observer, ends_at, passed_over, lost }.ask_servers()
 }
 
 impl LockAttempt<'_> {
-    fn go_through_servers(&mut self) -> Result<Outcome, Error> {
-        loop {
-            for server in self.client.order(self.request.key()) {
-                if let Some(outcome) = self.visit(server)? {
-                    return Ok(outcome);
+    fn ask_servers(&mut self) -> Result<Outcome, Error> {
+        for server in self.client.order(self.request.key()) {
+            match self.visit(server)? {
+                Ok(outcome) => return Ok(outcome),
+                Err(why) => {
+                    (self.observer)(Progress::PassedOver(server, &why));
+                    self.passed_over.push((server.clone(), why));
                 }
             }
-            // Without a timeout, a second round would be the first of an endless number.
-            if self.lost.is_none() || self.ends_at.is_none() {
-                return Err(self.failure());
-            }
-            self.pause(ROUND_INTERVAL)?;
         }
+        Err(match self.lost.take() {
+            Some((server, cause)) => {
+                Error::Lost { key: self.request.key().to_vec(), server, cause }
+            }
+            None => Error::NoServer(std::mem::take(&mut self.passed_over)),
+        })
     }
 
-    /// Asks one server, again and again while its waits are lost. `None` if the next server is to
-    /// be tried.
-    fn visit(&mut self, server: &ServerName) -> Result<Option<Outcome>, Error> {
-        let time = self.time_to_connect(Duration::MAX);
-        let reached = match self.client.reach(server, time)? {
-            Ok(reached) => self.ask_until_answered(server, reached)?,
-            Err(why) => Err(why),
+    /// Asks one server, again and again while its waits are lost. The inner error is why it is to
+    /// be passed over.
+    fn visit(&mut self, server: &ServerName) -> Result<io::Result<Outcome>, Error> {
+        let all = match self.client.look_up(server, self.tolerated())? {
+            Ok(addresses) => addresses,
+            Err(why) => return Ok(Err(why)),
         };
-        match reached {
-            Ok(outcome) => Ok(Some(outcome)),
-            Err(why) => {
-                self.pass_over(server, why);
-                Ok(None)
-            }
-        }
-    }
-
-    /// The inner error is why the server is to be passed over.
-    fn ask_until_answered(
-        &mut self,
-        server: &ServerName,
-        reached: Reached,
-    ) -> Result<io::Result<Outcome>, Error> {
-        let Reached { addresses, mut stream } = reached;
-        let mut until = None;
-        let mut has_others = !addresses.is_one();
+        let mut addresses = all.clone();
+        let mut until = Instant::now() + self.tolerated();
+        let mut lost_until = None;
         loop {
-            // Another address may be that of another server, which has run for longer.
-            let own = addresses.of(&stream);
+            let stream = match connect_until(until, &addresses) {
+                Ok(stream) => stream,
+                Err(_) if addresses != all => {
+                    until = Instant::now() + self.tolerated();
+                    addresses.clone_from(&all);
+                    continue;
+                }
+                Err(why) => return Ok(Err(why)),
+            };
+            // Another address may be that of another server, which has run for longer; others that
+            // waited come back to this one too.
+            addresses = all.of(&stream);
             let asked = Instant::now();
             let why = match self.ask(server, stream) {
-                // Neither time nor the server can change that.
-                Err(Error::Lost { cause, .. }) if is_denied(&cause) => return Ok(Err(cause)),
-                Err(Error::Lost { cause, .. }) => cause,
+                Err(Error::Lost { cause, .. }) if may_pass(&cause) => cause,
                 answered => return answered.map(Ok),
             };
             let waited = asked.elapsed();
-            (self.observer)(Progress::Lost(server, &why));
             let was_closed = is_closed(&why);
+            if !was_closed && self.time_left() == Some(Duration::ZERO) {
+                let key = self.request.key().to_vec();
+                return Err(Error::Lost { key, server: server.clone(), cause: why });
+            }
+            (self.observer)(Progress::Lost(server, &why));
             self.lost = Some((server.clone(), why));
-            if was_closed && !self.may_return(server, &own, asked)? {
+            if was_closed && !self.may_return(server, &addresses, asked)? {
                 let why = "it accepts connections, but does not answer";
                 return Ok(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
             }
             // A server that ends again and again does not gain time by that.
-            let began = until.filter(|_| waited < RETURN_TIME);
-            let ends = began.unwrap_or_else(|| Instant::now() + RETURN_TIME);
-            until = Some(ends);
-            let mut returned = self.return_to(&own, ends)?;
-            if returned.is_err() && std::mem::take(&mut has_others) {
-                let time = self.time_to_connect(Duration::MAX);
-                returned = self.client.connect_within(time, &addresses);
-                until = None;
+            let began = lost_until.filter(|_| waited < TOLERATED_MIN);
+            until = began.unwrap_or_else(|| Instant::now() + self.tolerated());
+            lost_until = Some(until);
+            thread::sleep(RETRY_INTERVAL);
+            if Instant::now() >= until {
+                return Ok(Err(io::Error::other("it ends again and again")));
             }
-            stream = match returned {
-                Ok(stream) => stream,
-                Err(why) => return Ok(Err(why)),
-            };
         }
     }
 
     /// Asks for the lock on this connection, with the time that is left.
     fn ask(&mut self, server: &ServerName, stream: Stream) -> Result<Outcome, Error> {
         (self.observer)(Progress::Asking(server));
-        self.passed_over.retain(|(name, _)| name != server);
         let mut request = self.request.clone();
-        if let Some(left) = self.time_left().filter(|_| self.lost.is_some()) {
+        if let Some(left) = self.time_left() {
             request = request.timeout(left);
         }
         Connection::new(stream, server.clone()).lock(&request)
@@ -170,8 +152,7 @@ impl LockAttempt<'_> {
         addresses: &Addresses,
         asked: Instant,
     ) -> Result<bool, Error> {
-        let connect = || self.client.connect_within(RETURN_TIME, addresses);
-        match look_after(connect, asked) {
+        match look_after(|| addresses.connect(TOLERATED_MIN), asked) {
             Finding::StillRuns => {
                 let key = self.request.key().to_vec();
                 Err(Error::TurnedAway { key, server: server.clone() })
@@ -181,63 +162,41 @@ impl LockAttempt<'_> {
         }
     }
 
-    /// Connects to a server as soon as it accepts again. The inner error is why it has not.
-    fn return_to(
-        &mut self,
-        addresses: &Addresses,
-        until: Instant,
-    ) -> Result<io::Result<Stream>, Error> {
-        let mut why = io::Error::other("it ends again and again");
-        while Instant::now() < until {
-            self.pause(RETRY_INTERVAL)?;
-            let left = self.time_to_connect(until.saturating_duration_since(Instant::now()));
-            match self.client.connect_within(left, addresses) {
-                Ok(stream) => return Ok(Ok(stream)),
-                Err(e) => why = e,
-            }
-        }
-        Ok(Err(why))
-    }
-
-    /// Goes on to the next server, and tells so unless it did in the round before.
-    fn pass_over(&mut self, server: &ServerName, why: io::Error) {
-        if self.passed_over.iter().all(|(name, _)| name != server) {
-            (self.observer)(Progress::PassedOver(server, &why));
-            self.passed_over.push((server.clone(), why));
-        }
-    }
-
-    /// Waits for a moment.
-    ///
-    /// # Errors
-    /// The request's time is over.
-    fn pause(&mut self, time: Duration) -> Result<(), Error> {
-        let time = self.time_left().map_or(time, |left| left.min(time));
-        thread::sleep(time);
-        match self.time_left() {
-            Some(left) if left.is_zero() => Err(self.failure()),
-            _ => Ok(()),
-        }
+    /// How long the next server may accept no connection.
+    fn tolerated(&self) -> Duration {
+        self.client.tolerated(self.time_left())
     }
 
     /// `None` is for ever.
     fn time_left(&self) -> Option<Duration> {
         self.ends_at.map(|at| at.saturating_duration_since(Instant::now()))
     }
+}
 
-    /// This time, or what is left of the request's once a wait was lost; enough to connect.
-    fn time_to_connect(&self, time: Duration) -> Duration {
-        let left = self.time_left().filter(|_| self.lost.is_some());
-        left.map_or(time, |left| left.min(time)).max(RETRY_INTERVAL)
-    }
-
-    /// Why there is no answer.
-    fn failure(&mut self) -> Error {
-        match self.lost.take() {
-            Some((server, cause)) => {
-                Error::Lost { key: self.request.key().to_vec(), server, cause }
+/// Connects as soon as one of the addresses accepts.
+fn connect_until(until: Instant, addresses: &Addresses) -> io::Result<Stream> {
+    let left = || until.saturating_duration_since(Instant::now());
+    loop {
+        match addresses.connect(left().max(RETRY_INTERVAL)) {
+            Ok(stream) => {
+                stream.watch_the_host();
+                return Ok(stream);
             }
-            None => Error::NoServer(std::mem::take(&mut self.passed_over)),
+            Err(why) if !may_pass(&why) || left().is_zero() => return Err(why),
+            Err(_) => thread::sleep(RETRY_INTERVAL.min(left())),
         }
     }
+}
+
+/// Whether an error is about the server or the network to it. Time does not change others, such as
+/// of a call that is denied.
+fn may_pass(e: &io::Error) -> bool {
+    use io::ErrorKind::{
+        AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut,
+    };
+    let is_down = matches!(
+        e.kind(),
+        AddrNotAvailable | ConnectionRefused | HostUnreachable | NetworkUnreachable | TimedOut
+    );
+    is_closed(e) || is_down
 }

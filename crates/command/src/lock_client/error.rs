@@ -14,7 +14,7 @@ pub(crate) enum Error {
     /// The request is invalid. Nothing was sent.
     Refused(Refusal),
     /// The name of a server has several addresses, so it may be several servers, and the client
-    /// has no fallback ([`Client::no_fallback`](super::client::Client::no_fallback)). Nothing was sent.
+    /// has no fallback. Nothing was sent.
     SeveralAddresses {
         /// The server.
         server: ServerName,
@@ -56,7 +56,7 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "{server} has several addresses, and may be several servers: {}; without \
-                     fallback, a name has one, or one of IPv4 and one of IPv6",
+                     --fallback, a name has one, or one of IPv4 and one of IPv6",
                     addresses.join(", ")
                 )
             }

@@ -20,7 +20,8 @@ pub(super) struct WaitNotice {
 }
 
 impl WaitNotice {
-    pub(super) fn begin(server: ServerName, key: Vec<u8>) -> WaitNotice {
+    /// `note` is for the end of the line.
+    pub(super) fn begin(server: ServerName, key: Vec<u8>, note: &'static str) -> WaitNotice {
         let (is_over, over) = channel::<()>();
         let shown = String::from_utf8_lossy(&key).into_owned();
         let print_holder = move || {
@@ -30,7 +31,7 @@ impl WaitNotice {
             let held = holders(&server, &key).map_or(String::new(), |who| format!("; held{who}"));
             // The question may also have taken a while.
             if over.recv_timeout(Duration::ZERO) == Err(RecvTimeoutError::Timeout) {
-                print_error(&format!("{}: waiting{held}", String::from_utf8_lossy(&key)));
+                print_error(&format!("{}: waiting{held}{note}", String::from_utf8_lossy(&key)));
             }
         };
         // Signals are for the thread that passes them on.

@@ -11,9 +11,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Prints lines in a thread of its own, which the first line starts. A full pipe, or a
 /// terminal that was stopped by Ctrl-S, blocks that thread alone.
-#[derive(Default)]
 pub(super) struct StderrThread {
     thread: RefCell<Option<Thread>>,
+    /// Behind each line.
+    note: &'static str,
 }
 
 struct Thread {
@@ -23,16 +24,25 @@ struct Thread {
 }
 
 impl StderrThread {
+    pub(super) fn new(note: &'static str) -> StderrThread {
+        StderrThread { thread: RefCell::default(), note }
+    }
+
+    pub(super) fn note(&self) -> &'static str {
+        self.note
+    }
+
     /// Prints a line, immediately if possible; here if there can't be another thread.
     pub(super) fn print(&self, line: &str) {
+        let line = format!("{line}{}", self.note);
         let mut thread = self.thread.borrow_mut();
         if thread.is_none() {
             *thread = Thread::start();
         }
         match &*thread {
-            Some(thread) => _ = thread.lines.send(line.to_owned()),
+            Some(thread) => _ = thread.lines.send(line),
             // A line that may wait is better than none.
-            None => print_error(line),
+            None => print_error(&line),
         }
     }
 

@@ -12,8 +12,8 @@ pub(super) struct Waited {
     pub(super) server: Option<ServerName>,
 }
 
-/// Asks for the lock. With `is_verbose`, prints who holds it, which servers are passed over, and
-/// when the wait starts again.
+/// Asks for the lock. Prints which servers are passed over and which one gave the lock then; with
+/// `is_verbose` also who holds it, and when the wait starts again.
 pub(super) fn wait_for_lock(
     client: &Client,
     request: &LockRequest,
@@ -22,29 +22,34 @@ pub(super) fn wait_for_lock(
 ) -> Waited {
     let key = String::from_utf8_lossy(request.key());
     let mut server = None;
+    let mut is_passed_over = false;
     let mut notice = None;
     let mut observer = |progress: Progress<'_>| {
         // What the last one would print is about a wait that is over.
         notice = None;
-        if let Progress::Asking(asked) = progress {
-            server = Some(asked.clone());
-            let begin = || WaitNotice::begin(asked.clone(), request.key().to_vec());
-            notice = is_verbose.then(begin);
-        } else if let Some(line) = in_words(progress).filter(|_| is_verbose) {
-            stderr.print(&format!("{key}: {line}"));
+        match progress {
+            Progress::Asking(asked) => {
+                server = Some(asked.clone());
+                let begin =
+                    || WaitNotice::begin(asked.clone(), request.key().to_vec(), stderr.note());
+                notice = is_verbose.then(begin);
+            }
+            // Otherwise the end of the attempt says why.
+            Progress::PassedOver(server, why) if client.has_fallback() => {
+                is_passed_over = true;
+                stderr.print(&format!("{key}: {server} is passed over: {why}"));
+            }
+            Progress::Lost(server, why) if is_verbose => {
+                let lost = format!("the connection to {server} is lost during the wait: {why}");
+                stderr.print(&format!("{key}: {lost}"));
+            }
+            Progress::PassedOver(..) | Progress::Lost(..) => {}
         }
     };
     let outcome = lock(client, request, &mut observer);
     drop(notice);
-    Waited { outcome, server }
-}
-
-fn in_words(progress: Progress) -> Option<String> {
-    match progress {
-        Progress::PassedOver(server, why) => Some(format!("{server} is passed over: {why}")),
-        Progress::Lost(server, why) => {
-            Some(format!("the connection to {server} is lost during the wait: {why}"))
-        }
-        Progress::Asking(_) => None,
+    if let (true, Ok(Outcome::Locked(lock))) = (is_passed_over, &outcome) {
+        stderr.print(&format!("{key}: {} gave the lock", lock.server()));
     }
+    Waited { outcome, server }
 }
