@@ -30,11 +30,12 @@ help: ## this list
 RUN_PORT = $(or $(shell echo ' $(ARGS)' | sed -nE 's/.* (-p|--port)[ =]?([0-9]+).*/\2/p'),7531)
 
 run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for another port
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked --workspace
 	@echo
 	@echo "  In another terminal (nc is in Debian's netcat-openbsd):"
 	@echo "    echo 'STATS FULL' | nc -N localhost $(RUN_PORT)"
 	@printf '%s\n' "    printf 'ACQ4ME job:report 1 10 5\nRELEASE\n' | nc -N localhost $(RUN_PORT)"
+	@echo "    target/release/poolcounter -s 127.0.0.1:$(RUN_PORT) run job:report -- echo made the report"
 	@echo
 	target/release/poolcounterd $(ARGS)
 

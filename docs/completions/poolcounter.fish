@@ -56,7 +56,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kil
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work will do: if a holder releases the lock during the wait, exit with 0 and do not run the command'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l fallback -d 'When the key\'s own server is down, ask the next one of the list, as MediaWiki does: the command may then run while another client has the lock'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during the wait, and each wait whose connection was lost'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during the wait, as on a terminal after a second, and each wait whose connection was lost'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l quiet -d 'Print no line if the lock is not given, because the time is over or the queue is full'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"

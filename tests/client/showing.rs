@@ -373,7 +373,7 @@ fn check_exits_and_prints_as_a_plugin() {
     let server = scripted(lists);
     let line = |level: &str, limits: &str| {
         format!(
-            "POOLCOUNTER {level} - {server}: up 0 days, 0h 3m 10s, waiting 7, oldest hold 12.5s, full queues 4, \
+            "POOLCOUNTER {level} - {server}: up 0 days, 0h 3m 10s, waiting 7, oldest hold 12.5s, \
                  locks 3 | waiting=7;{limits};0 oldest_hold=12.5s;;;0 full_queues=4c;;;0 locks=3;;;0\n"
         )
     };
@@ -381,7 +381,7 @@ fn check_exits_and_prints_as_a_plugin() {
         ("7,8", 0, "OK"),
         ("6,7", 1, "WARNING"),
         ("1,@5:7", 2, "CRITICAL"),
-        ("8:,9:", 2, "CRITICAL"),
+        ("9:,8:", 2, "CRITICAL"),
     ] {
         let output = ask(&server, &["check", "--waiting", limits]);
         assert_eq!(

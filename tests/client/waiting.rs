@@ -1,8 +1,10 @@
 //! How `poolcounter run` reports whom it waits for.
 
-use crate::command::{ask, key_of_first, run, servers, start, stderr_line};
+use crate::command::{ask, binary, key_of_first, run, servers, start, stderr_line};
 use crate::running::{complaint, end, lasting};
+use crate::support::restart::Place;
 use crate::support::{Server, wait_for_exit};
+use crate::terminal_jobs::Terminal;
 
 #[test]
 fn a_wait_names_the_holder() {
@@ -92,4 +94,74 @@ fn a_server_that_is_passed_over_is_named() {
         let output = ask(&names.join(","), &command);
         assert_eq!((output.code, output.stderr), (Some(0), lines.clone()), "{options:?}");
     }
+}
+
+/// A rule's refusal is neither "the queue is full" nor "somebody else does it".
+#[test]
+fn a_refusal_by_a_rule_is_named() {
+    let place = Place::with_daemon();
+    let rules = place.path("rules");
+    let text = "no denied* deny\none total* total=1\nfew few* maxqueue=1\nst short* timeout=1s\n";
+    std::fs::write(&rules, text).expect("write");
+    let server = place.start(&["--rules", &rules.display().to_string()]);
+    let mut holder = server.connect();
+    for key in ["total", "few", "short"] {
+        assert_eq!(holder.ask(&format!("ACQ4ME {key} 9 9 0")), "LOCKED");
+    }
+    for (options, key, code, said) in [
+        (&["-E", "0", "--quiet"][..], "denied", 75, "denied by rule no"),
+        (&[], "denied", 75, "denied by rule no"),
+        (&[], "total2", 1, "limited by rule one: total=1"),
+        (&["-n", "9"], "few", 1, "limited by rule few: maxqueue=1"),
+        (&["-t", "60"], "short", 1, "timed out; the wait was shortened to 1s by rule st; held by"),
+    ] {
+        let output = run(&server, &[options, &[key, "--", "true"]].concat());
+        assert_eq!(output.code, Some(code), "{key}: {}", output.stderr);
+        let begin = format!("poolcounter: {key}: {said}");
+        assert!(output.stderr.starts_with(&begin), "{}", output.stderr);
+    }
+}
+
+/// What is a habit of those who know flock(1) gets the option's name here.
+#[test]
+fn habits_of_flock_get_a_hint() {
+    for (words, hint) in [
+        (&["run", "-w", "5", "k", "--", "true"][..], "-t 5"),
+        (&["run", "-w5", "k", "--", "true"], "-t 5"),
+        (&["run", "--wait", "5", "k", "--", "true"], "-t 5"),
+        (&["run", "-n", "k", "--", "true"], "-t 0"),
+        (&["run", "--nonblock", "k", "--", "true"], "-t 0"),
+        (&["run", "k", "true"], "put -- before the command"),
+    ] {
+        let output = ask("127.0.0.1:1", words);
+        assert_eq!(output.code, Some(64), "{words:?}");
+        assert!(output.stderr.contains(hint), "{words:?}: {}", output.stderr);
+    }
+}
+
+/// Monitoring shows what a plugin prints to standard output.
+#[test]
+fn a_plugins_errors_of_usage_are_its_output() {
+    for (servers, words) in [
+        ("127.0.0.1:1", &["check", "--waiting", "50,10"][..]),
+        ("127.0.0.1:1", &["check", "--no-such-option"]),
+        ("a:b", &["check"]),
+        ("127.0.0.1:1", &["-s", "", "check"]),
+    ] {
+        let output = ask(servers, words);
+        assert_eq!((output.code, output.stderr.as_str()), (Some(3), ""), "{words:?}");
+        assert!(!output.stdout.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn on_a_terminal_a_wait_is_shown() {
+    let server = Server::start();
+    let (holder, _) = lasting(&server, &["k"]);
+    let binary = binary().display();
+    let line = format!("{binary} -s {} run k -- echo ran; sleep 1000", server.address());
+    let Some(terminal) = Terminal::start(120, 10, &line) else { return };
+    terminal.shows(|screen| screen.contains("k: waiting; held by 127.0.0.1 for "));
+    end(holder);
+    terminal.shows(|screen| screen.contains("ran"));
 }

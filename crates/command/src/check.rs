@@ -147,6 +147,18 @@ impl Range {
     fn alerts(&self, value: f64) -> bool {
         (self.start..=self.end).contains(&value) == self.is_inverted
     }
+
+    /// Whether it alerts for a value for which `other` does not: at a bound of either, between two
+    /// bounds, or above all. No figure is negative.
+    fn alerts_where_not(&self, other: &Range) -> bool {
+        let mut bounds = vec![0.0, self.start, self.end, other.start, other.end];
+        bounds.retain(|bound| bound.is_finite() && *bound >= 0.0);
+        bounds.sort_by(f64::total_cmp);
+        let between = bounds.windows(2).map(|two| two[0] / 2.0 + two[1] / 2.0);
+        let above = bounds.last().map(|last| last * 2.0 + 1.0);
+        let mut values = bounds.iter().copied().chain(between).chain(above);
+        values.any(|value| self.alerts(value) && !other.alerts(value))
+    }
 }
 
 impl std::str::FromStr for Range {
@@ -178,7 +190,12 @@ impl std::str::FromStr for Thresholds {
     /// Reads `WARN,CRIT`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (warning, critical) = text.split_once(',').ok_or("must be WARN,CRIT: two ranges")?;
-        Ok(Thresholds { warning: warning.parse()?, critical: critical.parse()? })
+        let (warning, critical): (Range, Range) = (warning.parse()?, critical.parse()?);
+        if critical.alerts_where_not(&warning) {
+            let (warning, critical) = (&warning.text, &critical.text);
+            return Err(format!("CRIT {critical} alerts where WARN {warning} does not"));
+        }
+        Ok(Thresholds { warning, critical })
     }
 }
 
@@ -220,9 +237,8 @@ impl Figure {
     /// For people: `waiting 3`.
     fn words(&self) -> String {
         let name = self.name.replace('_', " ");
-        let unit = if self.unit == "c" { "" } else { self.unit };
         match self.value {
-            Some(value) => format!("{name} {}{unit}", rounded(value)),
+            Some(value) => format!("{name} {}{}", rounded(value), self.unit),
             None => format!("{name} unknown"),
         }
     }
@@ -257,7 +273,9 @@ impl Verdict {
     /// For a server that answers: the worst of its figures. `uptime` is the server's text.
     pub(super) fn of(server: &str, uptime: &str, figures: &[Figure]) -> Verdict {
         let level = figures.iter().map(Figure::level).max().unwrap_or(Severity::Ok);
-        let words: Vec<String> = figures.iter().map(Figure::words).collect();
+        // A total since the start says nothing about now.
+        let current = figures.iter().filter(|figure| figure.unit != "c");
+        let words: Vec<String> = current.map(Figure::words).collect();
         let text = format!("up {uptime}, {}", words.join(", "));
         let performance = figures.iter().map(|figure| (figure.name, figure.performance()));
         Verdict { server: server.to_owned(), level, text, performance: performance.collect() }
@@ -335,6 +353,20 @@ mod tests {
             ["", "1", "1,", "a,b", "1,inf", "1,nan", "20:10,5", ":10,1", "@,1", "1,~", "1,2,3"]
         {
             assert!(bad.parse::<Thresholds>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_critical_is_a_warning_too() {
+        for good in ["10,50", "10,10", "10:,5:", "5:10,3:12", "10,~:50", "@5:10,@6:7", "~:10,20"] {
+            assert!(good.parse::<Thresholds>().is_ok(), "{good}");
+        }
+        for good in ["@11:,20", "5:10,@0:4", "0,1"] {
+            assert!(good.parse::<Thresholds>().is_ok(), "{good}");
+        }
+        for bad in ["50,10", "5:,10:", "5:10,6:9", "@6:7,@5:10", "10,@0:5", "@20:,10"] {
+            let why = bad.parse::<Thresholds>().expect_err(bad);
+            assert!(why.contains(" alerts where WARN "), "{bad}: {why}");
         }
     }
 

@@ -182,7 +182,12 @@ pub fn main() -> ExitCode {
     let arguments = match parse() {
         Ok(arguments) => arguments,
         Err(mut e) => {
-            hint_at_hyphens(&mut e);
+            hint_at_habits(&mut e);
+            if is_plugin() && e.use_stderr() {
+                // Monitoring shows nothing else.
+                output::print(&e.render().to_string());
+                return wrong_usage();
+            }
             let is_printed = e.print().map_err(output::report_output_error).is_ok();
             return match (e.use_stderr(), is_printed) {
                 (true, _) => wrong_usage(),
@@ -206,6 +211,10 @@ pub fn main() -> ExitCode {
     };
     let servers = match servers {
         Ok(servers) => servers,
+        Err(why) if is_plugin() => {
+            output::print(&format!("POOLCOUNTER UNKNOWN - {why}"));
+            return wrong_usage();
+        }
         Err(why) => {
             output::print_error(&why);
             return wrong_usage();
@@ -241,8 +250,11 @@ fn empty_argument(command: &clap::Command, matches: &ArgMatches) -> Option<Strin
 
 /// The status for a command line that is not valid; a plugin's is another one.
 fn wrong_usage() -> ExitCode {
-    let is_plugin = subcommand().is_some_and(|word| word == "check");
-    ExitCode::from(if is_plugin { check::Severity::Unknown.status() } else { status::USAGE })
+    ExitCode::from(if is_plugin() { check::Severity::Unknown.status() } else { status::USAGE })
+}
+
+fn is_plugin() -> bool {
+    subcommand().is_some_and(|word| word == "check")
 }
 
 /// The subcommand of a command line that may be invalid.
@@ -252,16 +264,21 @@ fn subcommand() -> Option<String> {
     words.into_iter().find(|word| command.find_subcommand(word).is_some())
 }
 
-/// `run KEY COMMAND` is a likely slip: flock(1) is called like that.
-fn hint_at_hyphens(error: &mut clap::Error) {
+/// Slips of those who know flock(1): `run KEY COMMAND`, `-w 5`, and `-n` without a number.
+fn hint_at_habits(error: &mut clap::Error) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
-    if std::env::args_os().any(|word| word == "--") {
+    if subcommand().as_deref() != Some("run") {
         return;
     }
-    if subcommand().as_deref() == Some("run") && !word.starts_with('-') {
-        let hint = ContextValue::StyledStrs(vec!["put -- before the command".into()]);
-        error.insert(ContextKind::Suggested, hint);
-    }
+    let has_hyphens = std::env::args_os().any(|word| word == "--");
+    let hint = match word.split([' ', '=']).next().unwrap_or_default() {
+        "-w" | "--wait" => "the time to wait is -t here, as in -t 5",
+        "-n" | "--workers" | "--nonblock" | "--nb" => "not to wait is -t 0 here",
+        word if !word.starts_with('-') && !has_hyphens => "put -- before the command",
+        _ => return,
+    };
+    let hint = ContextValue::StyledStrs(vec![hint.into()]);
+    error.insert(ContextKind::Suggested, hint);
 }
 
 fn execute(action: Action, list: ServerList) -> ExitCode {

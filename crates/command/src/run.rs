@@ -8,7 +8,7 @@ mod stderr_thread;
 mod waiting;
 
 use self::job::{Job, JobContext, JobEnd, OnLost};
-use self::notice::holders;
+use self::notice::{about_key, holders, limiting_rule};
 use self::stderr_thread::StderrThread;
 use self::waiting::{Waited, wait_for_lock};
 use super::duration::parse_bounded_duration;
@@ -18,6 +18,7 @@ use super::server_list::{ServerList, VARIABLE};
 use super::status;
 use super::unsafe_calls::{Signals, check_death_signal, end_as_first_process, end_by};
 use connect::{ServerName, uptime};
+use protocol::reports::KeyReport;
 use protocol::time_from_text;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -42,7 +43,8 @@ Exit status: the command's own (128+N if signal N ended it); or
   69  the command can't be executed
   74  the lock was lost, and --on-lost kill stopped the command
   75  no server answers (--no-server run runs the command without a lock), or
-      it does not admit this host, or an operator has ended the wait
+      it does not admit this host, or an operator has ended the wait, or a
+      rule denies the key
   76  the server's answer is invalid";
 
 /// Headings of the options.
@@ -121,7 +123,8 @@ pub(super) struct RunOptions {
           allow_negative_numbers = true, help_heading = group::SERVERS)]
     kill_after: Option<Duration>,
 
-    /// Print who holds the lock during the wait, and each wait whose connection was lost.
+    /// Print who holds the lock during the wait, as on a terminal after a second, and each wait
+    /// whose connection was lost.
     #[arg(short, long, help_heading = group::MESSAGES)]
     verbose: bool,
 
@@ -233,7 +236,8 @@ impl Run<'_> {
         let Run { options, stderr, .. } = *self;
         let key = request.key();
         let shown = String::from_utf8_lossy(key);
-        let Waited { outcome, server } = wait_for_lock(client, request, options.verbose, stderr);
+        let Waited { outcome, server } =
+            wait_for_lock(client, request, (options.verbose, options.quiet), stderr);
         let why = match outcome {
             Ok(Outcome::Locked(lock)) => {
                 if options.any && options.verbose {
@@ -250,15 +254,29 @@ impl Run<'_> {
                 }
                 return Ok(RunEnd::Status(0));
             }
-            Ok(_) if options.quiet => return Ok(RunEnd::Status(options.conflict_exit_code)),
-            Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
+            Ok(Outcome::QueueFull) => {
+                let report = server.and_then(|server| about_key(&server, key)).unwrap_or_default();
+                // Nobody else does it either.
+                if let Some(rule) = report.denied_by {
+                    let command = &options.command[0];
+                    let why = format!("denied by rule {rule}; {command:?} was not run");
+                    stderr.print(&format!("{shown}: {why}"));
+                    return Ok(RunEnd::Status(status::NO_SERVER));
+                }
+                match limiting_rule(&report, &["maxqueue=", "total="]) {
+                    Some((setting, rule)) => format!("limited by rule {rule}: {setting}"),
+                    None => "the queue is full".to_owned(),
+                }
+            }
             Ok(Outcome::TimedOut) => {
-                let holders = server.and_then(|server| holders(&server, key));
-                late(holders.as_deref(), options)
+                let report = server.and_then(|server| about_key(&server, key));
+                late(&report.unwrap_or_default(), options)
             }
             Err(e) => return Err(no_lock(&e, client, request, options)),
         };
-        stderr.print(&format!("{shown}: {why}; {:?} was not run", options.command[0]));
+        if !options.quiet {
+            stderr.print(&format!("{shown}: {why}; {:?} was not run", options.command[0]));
+        }
         Ok(RunEnd::Status(options.conflict_exit_code))
     }
 
@@ -320,15 +338,26 @@ impl Run<'_> {
 }
 
 /// As `locked by 10.1.2.9 for 3m 10s`; after a wait, that it timed out.
-fn late(holders: Option<&str>, options: &RunOptions) -> String {
-    match holders {
-        _ if options.timeout == Some(Duration::ZERO) => {
-            format!("locked{}", holders.unwrap_or_default())
-        }
-        Some(holders) => format!("timed out; held{holders}"),
-        None => "timed out".to_owned(),
+fn late(key: &KeyReport, options: &RunOptions) -> String {
+    let holders = holders(key);
+    if options.timeout == Some(Duration::ZERO) {
+        return format!("locked{}", holders.unwrap_or_default());
     }
+    let held = holders.map_or(String::new(), |holders| format!("; held{holders}"));
+    format!("timed out{}{held}", shortened(key, options).unwrap_or_default())
 }
+
+/// As `; the wait was shortened to 1s by rule st`, if a rule did that.
+fn shortened(key: &KeyReport, options: &RunOptions) -> Option<String> {
+    let (setting, rule) = limiting_rule(key, &[TIMEOUT])?;
+    let text = setting.strip_prefix(TIMEOUT)?;
+    let time = time_from_text(text).ok()?;
+    let is_shorter = options.timeout.is_none_or(|wanted| time < wanted);
+    is_shorter.then(|| format!("; the wait was shortened to {text} by rule {rule}"))
+}
+
+/// The setting of a rule that shortens waits.
+const TIMEOUT: &str = "timeout=";
 
 /// Why there is neither a lock nor an answer.
 struct NoLock {

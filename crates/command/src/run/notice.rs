@@ -8,11 +8,9 @@ use connect::failed_call::named;
 use connect::{ServerName, StatsConnection};
 use protocol::key_on_the_wire;
 use protocol::reports::KeyReport;
+use protocol::rows::LimitRow;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
-
-/// A lock that comes sooner was not waited for.
-const NOTICED_AFTER: Duration = Duration::from_millis(300);
 
 /// Prints the holder after a moment, unless dropped before.
 pub(super) struct WaitNotice {
@@ -20,15 +18,22 @@ pub(super) struct WaitNotice {
 }
 
 impl WaitNotice {
-    /// `note` is for the end of the line.
-    pub(super) fn begin(server: ServerName, key: Vec<u8>, note: &'static str) -> WaitNotice {
+    /// Prints it after this time: a lock that comes sooner was not waited for. `note` is for the
+    /// end of the line.
+    pub(super) fn begin(
+        server: ServerName,
+        key: Vec<u8>,
+        after: Duration,
+        note: &'static str,
+    ) -> WaitNotice {
         let (is_over, over) = channel::<()>();
         let shown = String::from_utf8_lossy(&key).into_owned();
         let print_holder = move || {
-            if over.recv_timeout(NOTICED_AFTER) != Err(RecvTimeoutError::Timeout) {
+            if over.recv_timeout(after) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            let held = holders(&server, &key).map_or(String::new(), |who| format!("; held{who}"));
+            let held = about_key(&server, &key).and_then(|key| holders(&key));
+            let held = held.map_or(String::new(), |who| format!("; held{who}"));
             // The question may also have taken a while.
             if over.recv_timeout(Duration::ZERO) == Err(RecvTimeoutError::Timeout) {
                 print_error(&format!("{}: waiting{held}{note}", String::from_utf8_lossy(&key)));
@@ -44,16 +49,28 @@ impl WaitNotice {
     }
 }
 
-/// Who holds the lock, as ` by 10.1.2.9 for 3m 10s`, if the server reports it.
-pub(super) fn holders(server: &ServerName, key: &[u8]) -> Option<String> {
+/// What the server says of a key, if it does.
+pub(super) fn about_key(server: &ServerName, key: &[u8]) -> Option<KeyReport> {
     let question = key_question(&key_on_the_wire(key));
     let connection = StatsConnection::connect(server).ok();
     let answer = connection.and_then(|mut connection| ask(&mut connection, &question).ok());
-    in_words(&answer?.report)
+    Some(answer?.report)
 }
 
-/// The client that has held the key for longest, and the number of other holders.
-fn in_words(key: &KeyReport) -> Option<String> {
+/// What a rule sets for a key, the first of these settings, as `total=1`; and the rule.
+pub(super) fn limiting_rule<'a>(
+    key: &'a KeyReport,
+    settings: &[&str],
+) -> Option<(&'a str, &'a str)> {
+    key.limits.iter().find_map(|LimitRow { rule, settings: set }| {
+        let is_it = |text: &&String| settings.iter().any(|name| text.starts_with(name));
+        Some((set.iter().find(is_it)?.as_str(), rule.as_str()))
+    })
+}
+
+/// The client that has held the key for longest, as ` by 10.1.2.9 for 3m 10s`, and the number of
+/// other holders.
+pub(super) fn holders(key: &KeyReport) -> Option<String> {
     let holders = key.locks.iter().filter(|lock| lock.what == "holder");
     let oldest = holders.max_by(|one, other| one.for_s.total_cmp(&other.for_s))?;
     let address = oldest.address.as_str();
@@ -83,8 +100,8 @@ mod tests {
             address: address.to_owned(),
             ..LockRow::default()
         };
-        let words = |holders: usize, locks: &[LockRow]| {
-            in_words(&KeyReport { holders, locks: locks.to_vec(), ..KeyReport::default() })
+        let words = |count: usize, locks: &[LockRow]| {
+            holders(&KeyReport { holders: count, locks: locks.to_vec(), ..KeyReport::default() })
         };
         let alone = lock("holder", 190.5, "[2001:db8::1]:4711");
         assert_eq!(words(1, &[alone]).unwrap(), " by [2001:db8::1] for 3m 10s");

@@ -4,6 +4,12 @@ use super::notice::WaitNotice;
 use super::stderr_thread::StderrThread;
 use crate::lock_client::{Client, Error, LockRequest, Outcome, Progress, lock};
 use connect::ServerName;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// When a wait is told of: if that is asked for, and on a terminal.
+const TOLD_AFTER: Duration = Duration::from_millis(300);
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// What a wait came to.
 pub(super) struct Waited {
@@ -12,12 +18,13 @@ pub(super) struct Waited {
     pub(super) server: Option<ServerName>,
 }
 
-/// Asks for the lock. Prints which servers are passed over and which one gave the lock then; with
-/// `is_verbose` also who holds it, and when the wait starts again.
+/// Asks for the lock. Prints which servers are passed over and which one gave the lock then; who
+/// holds it, with `is_verbose` and, unless `is_quiet`, on a terminal; with `is_verbose` also when
+/// the wait starts again.
 pub(super) fn wait_for_lock(
     client: &Client,
     request: &LockRequest,
-    is_verbose: bool,
+    (is_verbose, is_quiet): (bool, bool),
     stderr: &StderrThread,
 ) -> Waited {
     let key = String::from_utf8_lossy(request.key());
@@ -30,9 +37,10 @@ pub(super) fn wait_for_lock(
         match progress {
             Progress::Asking(asked) => {
                 server = Some(asked.clone());
-                let begin =
-                    || WaitNotice::begin(asked.clone(), request.key().to_vec(), stderr.note());
-                notice = is_verbose.then(begin);
+                let after = if is_verbose { TOLD_AFTER } else { SHOWN_AFTER };
+                let is_told = is_verbose || !is_quiet && io::stderr().is_terminal();
+                let (server, key) = (asked.clone(), request.key().to_vec());
+                notice = is_told.then(|| WaitNotice::begin(server, key, after, stderr.note()));
             }
             // Otherwise the end of the attempt says why.
             Progress::PassedOver(server, why) if client.has_fallback() => {
