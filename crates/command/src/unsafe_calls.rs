@@ -25,6 +25,9 @@ pub(super) struct Signals {
     on_child: libc::sighandler_t,
 }
 
+/// Scripts and make(1) use the numbers below.
+const KEPT_NUMBER_MIN: libc::c_int = 100;
+
 /// A signal that this process got.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived {
@@ -106,16 +109,22 @@ impl Signals {
     }
 
     /// Starts the command: in the same process group, with the signal mask of before, and
-    /// killed when this process dies.
-    pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+    /// killed when this process dies. It inherits a copy of `kept`, under a high number, unless
+    /// the limit of descriptors forbids that.
+    pub(super) fn spawn(
+        &self,
+        command: &mut Command,
+        kept: Option<BorrowedFd>,
+    ) -> io::Result<Child> {
         let (mask, on_child) = (self.before, self.on_child);
+        let kept = kept.map(|kept| kept.as_raw_fd());
         let parent = std::process::id();
         // A byte in it tells that there was a child, whose execve(2) has failed then. The standard
         // library needs such a pair too.
         let (seen, forked) = UnixDatagram::pair().map_err(named("socketpair"))?;
         let forked = forked.as_raw_fd();
         // SAFETY: between fork and exec only async-signal-safe functions are called:
-        // send, prctl, getppid, _exit, signal, sigprocmask.
+        // send, prctl, getppid, _exit, signal, sigprocmask, fcntl.
         unsafe {
             command.pre_exec(move || {
                 libc::send(forked, [0_u8].as_ptr().cast(), 1, libc::MSG_NOSIGNAL);
@@ -124,6 +133,9 @@ impl Signals {
                 // The parent died before that, so no process can read an error.
                 if libc::getppid() as u32 != parent {
                     libc::_exit(1);
+                }
+                if let Some(kept) = kept {
+                    libc::fcntl(kept, libc::F_DUPFD, KEPT_NUMBER_MIN);
                 }
                 libc::signal(libc::SIGCHLD, on_child);
                 libc::sigprocmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());

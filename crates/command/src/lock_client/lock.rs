@@ -3,6 +3,8 @@
 use super::connection::Connection;
 use super::error::Error;
 use connect::ServerName;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// What became of a request.
@@ -44,6 +46,15 @@ impl Lock {
         self.connection.release(&self.key)
     }
 
+    /// Whether the connection has ended. What the server answers to something that the command
+    /// has written there by mistake is dropped.
+    pub(crate) fn has_ended(&self) -> bool {
+        match recv(&self.connection, &mut [0; 512][..], RecvFlags::DONTWAIT) {
+            Ok((len, _)) => len == 0,
+            Err(e) => !matches!(e, Errno::AGAIN | Errno::INTR),
+        }
+    }
+
     /// The server that keeps it.
     pub(crate) fn server(&self) -> &ServerName {
         self.connection.server()
@@ -55,8 +66,8 @@ impl Lock {
     }
 }
 
-/// The connection, to wait for its end together with other events: it can be read then. Nothing
-/// may be read from it or written to it.
+/// The connection, to wait for its end together with other events ([`Lock::has_ended`]), and for
+/// processes that keep it. Nothing may be read from it or written to it.
 impl AsFd for Lock {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()

@@ -7,6 +7,7 @@ use crate::lock_client::Lock;
 use crate::unsafe_calls::{Arrived, Signals, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
+use std::os::fd::AsFd;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,8 @@ impl<'a> Job<'a> {
         let may_be_stopped = with.on_lost == OnLost::Kill && with.lock.is_some();
         let mut descendants =
             if may_be_stopped { Descendants::adopt() } else { Descendants::default() };
-        let child = with.signals.spawn(command)?;
+        // As flock(1) does with its file: the lock lasts as long as a process of the job.
+        let child = with.signals.spawn(command, with.lock.map(Lock::as_fd))?;
         descendants.command = Some(Pid::from_child(&child));
         Ok(Job {
             with,
@@ -113,12 +115,12 @@ impl<'a> Job<'a> {
     /// Waits for a signal. True if the connection has ended.
     fn wait_for_events(&self) -> bool {
         let mut wanted = vec![PollFd::new(self.with.signals, PollFlags::IN)];
-        // A server sends nothing unasked: anything to read is the end.
         let end = PollFlags::IN | PollFlags::RDHUP;
         wanted.extend(self.with.lock.map(|lock| PollFd::new(lock, end)));
         let left = self.next_look().and_then(|left| Timespec::try_from(left).ok());
         let events = poll(&mut wanted, left.as_ref());
-        events.is_ok() && wanted.get(1).is_some_and(|wanted| !wanted.revents().is_empty())
+        let is_readable = wanted.get(1).is_some_and(|wanted| !wanted.revents().is_empty());
+        events.is_ok() && is_readable && self.with.lock.is_some_and(Lock::has_ended)
     }
 
     /// How long to wait for a signal until there is something to do without one.
