@@ -399,7 +399,8 @@ fn a_path_is_no_server() {
     ] {
         let output = ask(&control, words);
         assert_eq!(output.code, Some(code), "{words:?}: {}", output.stderr);
-        assert!(output.stderr.contains("host names or addresses"), "{words:?}: {}", output.stderr);
+        let said = output.stdout + &output.stderr;
+        assert!(said.contains("host names or addresses"), "{words:?}: {said}");
     }
 }
 
@@ -409,7 +410,7 @@ fn closed_streams_and_pipes_are_handled() {
     for (line, expected) in [
         (r#""$0" run k -- cat <&-; echo $?"#, "0\n"),
         (r#""$0" run k -- sh -c 'exit 5' >&- 2>&-; echo $?"#, "5\n"),
-        (r#""$0" -s 127.0.0.1:1 run k -- true <&- >&- 2>&-; echo $?"#, "75\n"),
+        (r#""$0" -s 127.0.0.1:1 run -t 0 k -- true <&- >&- 2>&-; echo $?"#, "75\n"),
         (r#"("$0" run k -- yes; echo $? >&2) 2>&1 >/dev/full | tail -n 1"#, "1\n"),
         // As docs/guide/scripts.md says: HUP (1) stays ignored, PIPE (0x1000) does not. Other
         // signals may be ignored already, as in a background job.
