@@ -36,7 +36,7 @@ use std::time::Duration;
 
 const AFTER_HELP: &str = "\
 Several servers: a key belongs to one of them, chosen just as MediaWiki's client
-does; the next one is asked only when connecting fails. Without -s, those in
+does; run asks the next one only with --fallback. Without -s, those in
 POOLCOUNTER_SERVERS are asked; else those in the file /etc/poolcounter/servers,
 except by check; else 127.0.0.1.";
 
