@@ -132,6 +132,7 @@ fn habits_of_flock_get_a_hint() {
         (&["run", "-n", "k", "--", "true"], "-t 0"),
         (&["run", "--nonblock", "k", "--", "true"], "-t 0"),
         (&["run", "k", "true"], "put -- before the command"),
+        (&["run", "--no-fallback", "k", "--", "true"], "no other server is asked without"),
     ] {
         let output = ask("127.0.0.1:1", words);
         assert_eq!(output.code, Some(64), "{words:?}");

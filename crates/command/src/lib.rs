@@ -274,6 +274,8 @@ fn hint_at_habits(error: &mut clap::Error) {
     let hint = match word.split([' ', '=']).next().unwrap_or_default() {
         "-w" | "--wait" => "the time to wait is -t here, as in -t 5",
         "-n" | "--workers" | "--nonblock" | "--nb" => "not to wait is -t 0 here",
+        // Otherwise the hint is its opposite.
+        "--no-fallback" => "no other server is asked without --fallback",
         word if !word.starts_with('-') && !has_hyphens => "put -- before the command",
         _ => return,
     };
