@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn the_most_important_columns_have_half_of_the_width() {
         let data = data(
-            &["mode", "held", "waiters", "other", "key"],
+            &["kind", "held", "waiters", "other", "key"],
             &[&["me", "1.000s", "12", "3", "abc"]],
         );
         let names = |column, width| {
@@ -387,8 +387,8 @@ mod tests {
             let lines = screen(&View::of(vec![&data]), &chosen, width, 20);
             words(&lines[lines.len() - 3].1)
         };
-        assert_eq!(names(None, 52), "mode held waiters other key");
-        assert_eq!(names(None, 51), "mode held waiters key", "an unknown one goes first");
+        assert_eq!(names(None, 52), "kind held waiters other key");
+        assert_eq!(names(None, 51), "kind held waiters key", "an unknown one goes first");
         assert_eq!(names(None, 16), "held key");
         assert_eq!(names(Some(3), 16), "otherv key", "the one to sort by stays");
         assert_eq!(names(None, 1), "k");
@@ -396,14 +396,14 @@ mod tests {
 
     #[test]
     fn rules_are_shown_where_there_are_any() {
-        let names = |rule: &str| {
-            let columns = ["for_me", "for_anyone", "oldest_hold", "rule", "key"];
-            let data = data(&columns, &[&["1", "0", "0.1s", rule, "a"]]);
+        let names = |limited_by: &str| {
+            let columns = ["for_me", "for_anyone", "oldest_hold", "limited_by", "denied_by", "key"];
+            let data = data(&columns, &[&["1", "0", "0.1s", limited_by, "-", "a"]]);
             let lines = screen(&View::of(vec![&data]), &Choices::all_of(TopList::Keys), 64, 9);
             words(&lines[lines.len() - 3].1)
         };
         assert_eq!(names("-"), "for_me for_anyone oldest_hold key");
-        assert_eq!(names("bots(denied)"), "for_me for_anyone rule key");
+        assert_eq!(names("articles,bots"), "for_me for_anyone limited_by key");
         let said = "rules set by orders: 2, since 2026-11-21T18:03:07.250Z";
         let ordered =
             |server| ScreenData { rules_by_orders: Some(said.to_owned()), ..data_of(server, &[]) };
