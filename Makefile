@@ -21,7 +21,7 @@ need = @$(1) --version > /dev/null 2>&1 || { echo "$(1) is missing: $(2)" >&2; e
 # tests the daemon and the engine, and nothing for the other tests.
 IS_TARBALL := $(wildcard vendor)
 
-.PHONY: help run test lint bench clean locks manuals reference tools rust checkout
+.PHONY: help run test lint bench clean locks reference tools rust checkout
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -73,10 +73,6 @@ bench: checkout reference ## compare with Debian's daemon and a minimal server: 
 locks: # after a change of Cargo.lock: the same versions for the other workspaces
 	for workspace in $(OTHER_WORKSPACES); do cp Cargo.lock $$workspace/ \
 		&& $(CARGO) metadata --format-version 1 --manifest-path $$workspace/Cargo.toml > /dev/null || exit 1; done
-
-manuals: # after a change of docs/man: the pages in docs/reference
-	@docs/man/to-markdown --tool
-	for page in docs/man/*.[158]; do docs/man/to-markdown $$page > docs/reference/$$(basename $$page).md || exit 1; done
 
 tools: # fetch what the tests need besides Rust
 	@tests/support/fetch-tools.sh
@@ -145,18 +141,20 @@ install-client: $(CLIENT) install-licences ## install the command poolcounter be
 	install -D -m 644 docs/completions/_poolcounter $(DESTDIR)$(ZSH_COMPLETIONS)/_poolcounter
 	install -D -m 644 docs/completions/poolcounter.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/poolcounter.fish
 
-# Documents and what they link to, in the same folders as here.
-DOCUMENTS = $(wildcard README.md SECURITY.md docs/*/*.md docs/*/*.json docs/guide/container/* \
-	docs/guide/mediawiki/* docs/guide/several-daemons/*)
+# Documents and what they link to, in the same folders as here: those for users, not docs/development.
+DOCUMENTS = $(wildcard README.md SECURITY.md $(foreach reader,guide operate reference,docs/$(reader)/*.md) docs/*/*.json \
+	docs/guide/container/* docs/guide/mediawiki/* docs/guide/several-daemons/*)
 # Half a megabyte, which the Debian package does without.
 SCREENSHOTS = $(wildcard docs/guide/page/*)
-WITHOUT_SCREENSHOTS = -Ee 's,!\[[^]]*\]\(page/[^)]*\),(The source has pictures of it in docs/guide/page.),' -e 's,\[([^]]*)\]\(page/[^)]*\),\1,g'
+WITHOUT_SCREENSHOTS = -e 's,!\[[^]]*\]\(page/[^)]*\),(The source has pictures of it in docs/guide/page.),' -e 's,\[([^]]*)\]\(page/[^)]*\),\1,g'
+WITHOUT_DEVELOPMENT = -e 's,\[([^]]*)\]\((\.\./|docs/)development/[^)]*\),\1,g'
 # The Debian package puts these into its examples folder.
 EXAMPLES = $(wildcard monitoring/* systemd/examples/*)
 
 install-documents: install-licences ## install documents and examples below $(DESTDIR)$(DOC_DIR)
 	for file in $(DOCUMENTS) $(SCREENSHOTS) $(EXAMPLES); do install -D -m 644 $$file $(DESTDIR)$(DOC_DIR)/$$file || exit 1; done
-	$(if $(SCREENSHOTS),,sed -i $(WITHOUT_SCREENSHOTS) $(DESTDIR)$(DOC_DIR)/docs/guide/monitor.md)
+	@# What is not installed loses its links.
+	sed -Ezi $(WITHOUT_DEVELOPMENT) $(if $(SCREENSHOTS),,$(WITHOUT_SCREENSHOTS)) $(addprefix $(DESTDIR)$(DOC_DIR)/,$(filter %.md,$(DOCUMENTS)))
 
 # A part of the three above. The Debian packages have a file copyright of their own: there, LICENCES is empty.
 install-licences:

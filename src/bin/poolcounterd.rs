@@ -18,7 +18,7 @@ const NO_ADDRESS: u8 = 69;
 const SYSTEM_REFUSED: u8 = 71;
 
 /// EX_TEMPFAIL of sysexits.h. The unit counts it as success and does not start
-/// the service again (docs/reference/exit-statuses.md).
+/// the service again (poolcounterd(8), EXIT STATUS).
 const DRAINED: u8 = 75;
 
 /// How long a healthy daemon may take to answer, at worst.

@@ -1,6 +1,6 @@
 //! What a parent process, a supervisor and the kernel pass to the daemon: environment, descriptors,
 //! the name that it is started by. Whatever they pass, the daemon serves or refuses with a reason,
-//! and none of it ends a daemon that runs. docs/reference/environment.md has the table.
+//! and none of it ends a daemon that runs. poolcounterd(8) lists it.
 
 use crate::support::notified::Notified;
 use crate::support::restart::{CONTINUED, Place, refused_restart, restart};

@@ -47,7 +47,7 @@ fn each_line_of_the_log_has_a_row() {
     };
     let missing = lines.iter().filter(|&line| !rows.iter().any(|&row| belong(row, line)));
     let missing: Vec<String> = missing
-        .map(|(level, line)| format!("| {level} | `{line}` | meaning | what to do |"))
+        .map(|(level, line)| format!("| {level} | `{line}` | what it means, and what to do |"))
         .collect();
     assert_eq!(
         missing, [""; 0],

@@ -1,76 +1,28 @@
-//! The manual pages in docs/man: mandoc finds no mistake in them, docs/reference has what it makes of
-//! them as Markdown (`make manuals`), and poolcounter.rules(5) agrees with the program.
+//! The manual pages in docs/man: mandoc finds no mistake in them, and poolcounter.rules(5) agrees
+//! with the program. `run` beside this file executes their examples.
 
 use crate::files::{files_in, top};
 use crate::skipping::skip;
 use crate::text_of;
 use engine::rules::rule::{RuleSettings, parse_file};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::io::ErrorKind;
+use std::process::Command;
 
-const TO_MARKDOWN: &str = "docs/man/to-markdown";
 const RULES: &str = "docs/man/poolcounter.rules.5";
-
-/// Each page with its Markdown.
-fn pages() -> Vec<(PathBuf, PathBuf)> {
-    let mut pages = files_in(&top().join("docs/man"));
-    pages.retain(|page| !page.ends_with(TO_MARKDOWN));
-    assert_eq!(pages.len(), 3, "{pages:?}");
-    let markdown = |page: &Path| {
-        let name = page.file_name().expect("a file").to_str().expect("text");
-        top().join("docs/reference").join(format!("{name}.md"))
-    };
-    pages.into_iter().map(|page| (page.clone(), markdown(&page))).collect()
-}
-
-fn run(program: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(top()).output().expect("the program is there")
-}
-
-/// Whether the mandoc that wrote the Markdown is installed. Without it the test is skipped.
-fn has_tool() -> bool {
-    let asked = run(&top().join(TO_MARKDOWN), &["--tool"]);
-    if !asked.status.success() {
-        skip(String::from_utf8_lossy(&asked.stdout).trim());
-    }
-    asked.status.success()
-}
 
 #[test]
 fn mandoc_finds_no_mistake() {
-    if !has_tool() {
-        return;
-    }
-    for (page, _) in pages() {
-        let page = page.to_str().expect("text");
-        let lint = run(Path::new("mandoc"), &["-T", "lint", "-W", "warning", page]);
+    let pages = files_in(&top().join("docs/man"));
+    assert_eq!(pages.len(), 3, "{pages:?}");
+    for page in pages {
+        let lint = Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).arg(page).output();
+        if lint.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return skip("no mandoc: sudo apt-get install mandoc");
+        }
+        let lint = lint.expect("mandoc runs");
         let found = String::from_utf8_lossy(&lint.stdout);
         assert!(lint.status.success() && found.is_empty(), "{found}");
-    }
-}
-
-#[test]
-fn the_reference_has_the_manual_pages() {
-    if !has_tool() {
-        return;
-    }
-    for (page, markdown) in pages() {
-        let made = run(&top().join(TO_MARKDOWN), &[page.to_str().expect("text")]);
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let is_current = fs::read(&markdown).is_ok_and(|text| text == made.stdout);
-        assert!(is_current, "{} is not what `make manuals` writes", markdown.display());
-    }
-}
-
-/// mandoc quotes what `.Ql` marks. One that ends too late swallows the words and marks after it.
-#[test]
-fn quotes_hold_no_quotes() {
-    for (_, markdown) in pages() {
-        let text = text_of(&markdown);
-        let found = text.lines().find(|line| line.contains("'`") || line.contains("`'"));
-        assert!(found.is_none(), "{}: {found:?}", markdown.display());
     }
 }
 

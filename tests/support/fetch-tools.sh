@@ -1,7 +1,7 @@
 #!/bin/sh
 # Gets what some tests need besides Rust: strace injects faults below the daemon, ip
 # and ss show sockets and make network namespaces, tmux is a terminal that a test
-# drives, mandoc checks manual pages and makes Markdown of them, Debian's C daemon is the
+# drives, mandoc checks manual pages, Debian's C daemon is the
 # reference, Prometheus scrapes the daemon and both Debians' promtool check metrics and
 # rules. With the argument `browser` it gets Chromium instead, which shows the page at /.
 # As root, installs what is missing. Lists what it can't get in one line, with the
