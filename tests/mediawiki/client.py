@@ -6,10 +6,8 @@ conversations is in tests/reference/transcripts/mediawiki.txt.
 import contextlib
 import hashlib
 import json
-import re
 import shlex
 import socket
-from pathlib import Path
 
 from daemons import POOLCOUNTER, Daemon
 from host import in_network_of
@@ -19,7 +17,6 @@ from scripted import END, Scripted
 from wiki import PAGE, SCRIPT, next_second
 
 LOG = "/srv/log/poolcounter"
-PROTOCOL = Path(__file__).resolve().parents[2] / "docs/reference/protocol.md"
 GRANTS = {"ACQ4ME": ["LOCKED"], "ACQ4ANY": ["LOCKED"], "RELEASE": ["RELEASED"]}
 
 
@@ -415,20 +412,6 @@ def with_slots_servers_are_sorted_by_the_slot(wiki):
     expect(ours == asked, f"poolcounter names {ours}, MediaWiki asked {asked}")
 
 
-def the_example_in_php_gives_each_result(wiki):
-    """The example in docs/reference/protocol.md."""
-    example, = re.findall(r"```php\n(.*?)```", PROTOCOL.read_text(encoding="utf-8"), re.S)
-    wiki.write("/srv/site/Example.php", f"<?php\n{example}")
-    results = {"LOCKED": "a new report", END: "a new report", "DONE": "the report of another server",
-               "QUEUE_FULL": "the report of yesterday", "TIMEOUT": "the report of yesterday"}
-    for answer, result in results.items():
-        with Scripted(wiki, {**GRANTS, "ACQ4ANY": [answer]}) as server:
-            wiki.configure({"Report": POOL}, [server.address])
-            printed = wiki.run(f"FILE=/srv/site/Example.php {SCRIPT} /srv/site/Include.php")
-            expect(printed == result, f"after {answer} it prints {printed!r}")
-            expect("ACQ4ANY job:report:7 1 100 300" in server.seen()[0], server.seen())
-
-
 def keys_by_server(wiki, names, action):
     """The keys that each server is asked for during the action, in order."""
     with contextlib.ExitStack() as stack:
@@ -612,5 +595,5 @@ FACTS = [
     an_old_copy_is_served_without_logging, a_page_missing_after_done_is_asked_for_again, key_of_a_page,
     a_link_to_purge_renders_nothing, a_thumbnail_is_asked_for_again_after_done, a_thumbnail_may_take_the_timeout_twice,
     a_thumbnail_that_waited_too_long_is_an_error, a_thumbnail_that_failed_four_times_is_refused,
-    only_thumb_php_asks_for_a_thumbnail, ipv6_servers_are_reached, the_example_in_php_gives_each_result,
+    only_thumb_php_asks_for_a_thumbnail, ipv6_servers_are_reached,
 ]
