@@ -275,8 +275,7 @@ def note_long_waits(row, it):
     waits = [call for call in row.calls if call.connected and call.waited_s() > 1]
     longest = max((call.waited_s() for call in waits), default=0)
     there = sum(call.server == it.daemon.address for call in waits)
-    row.notes.append(f"{there} calls there waited for longer than 1 s, {len(waits) - there} elsewhere;"
-                     f" the longest {longest:.1f} s")
+    row.notes.append(f"waits of more than 1 s: {there} there, {len(waits) - there} elsewhere, the longest {longest:.1f} s")
     return row
 
 
