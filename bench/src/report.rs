@@ -188,9 +188,9 @@ fn row(outcome: &Outcome, scenario: &str, metric: &str, bases: &[&String]) -> St
     };
     let mut any = false;
     for program in &outcome.programs {
-        let s = spread(&outcome.values(scenario, program, metric));
-        any |= s.is_some();
-        let _ = write!(out, " {} |", s.map(cell).unwrap_or_default());
+        let median = quantile(&outcome.values(scenario, program, metric), 0.5);
+        any |= median.is_some();
+        let _ = write!(out, " {} |", median.map(human).unwrap_or_default());
     }
     for base in bases {
         let s = ratio(&by_round("ours"), &by_round(base)).filter(|_| has_ratio(metric, unit));
@@ -199,9 +199,9 @@ fn row(outcome: &Outcome, scenario: &str, metric: &str, bases: &[&String]) -> St
     if any { out + "\n" } else { String::new() }
 }
 
-/// Ratios of counts, shares and differences mean nothing.
+/// Ratios of counts and differences mean nothing.
 fn has_ratio(metric: &str, unit: &str) -> bool {
-    !matches!(unit, "" | "%") && metric != "earliest"
+    !unit.is_empty() && metric != "earliest"
 }
 
 fn engine_table(outcome: &Outcome) -> String {

@@ -25,10 +25,10 @@ const fn metric(name: &'static str, words: &'static str, unit: &'static str) -> 
 }
 
 /// The share of its runnable time for which a server had to wait, because other work
-/// was on its core. Shows whether the machine was quiet.
+/// was on its core. Shows whether the machine was quiet; no row has it.
 pub const DISTURBED: &str = "disturbed";
 
-/// Every figure there is, in the order of the tables.
+/// Every figure of the tables, in their order.
 pub const METRICS: &[Metric] = &[
     metric("cpu_request", "CPU per request", "µs"),
     metric("cpu_cycle", "CPU per cycle", "µs"),
@@ -37,12 +37,9 @@ pub const METRICS: &[Metric] = &[
     metric("cpu_timeout", "CPU per waiter that times out", "µs"),
     metric("cpu_leave", "CPU per waiter that disconnects", "µs"),
     metric("rate", "requests a second", "/s"),
-    metric("busy", "server's core in use", "%"),
-    metric(DISTURBED, "time that the server waited for its core", "%"),
     metric("given_up", "connects without an answer at the end", ""),
     metric("p50", "latency, median", "µs"),
     metric("p99", "latency, 99 %", "µs"),
-    metric("p99.9", "latency, 99.9 %", "µs"),
     metric("max", "slowest", "ms"),
     metric("late_900", "not answered within 900 ms", ""),
     metric("early", "answered before their time", ""),
@@ -177,7 +174,7 @@ pub fn must_be_clean(traffic: &Traffic) -> Result<()> {
 
 pub fn latency_figures(traffic: &Traffic) -> Figures {
     let at = |q| traffic.latency.value_at_quantile(q) as f64 / 1e3;
-    vec![("p50", at(0.5)), ("p99", at(0.99)), ("p99.9", at(0.999))]
+    vec![("p50", at(0.5)), ("p99", at(0.99))]
 }
 
 /// `count` open connections with uncontended locks to ask for.
@@ -211,12 +208,7 @@ fn kept_figures(
     let cpu_request = cpu_each(server, before, traffic.requests as usize)?;
     let disturbed = disturbed_percent(server, before)?;
     let rate = traffic.requests as f64 * 1e9 / took_ns as f64;
-    let mut figures = vec![
-        ("cpu_request", cpu_request),
-        ("rate", rate),
-        ("busy", cpu_request * rate / 1e4),
-        (DISTURBED, disturbed),
-    ];
+    let mut figures = vec![("cpu_request", cpu_request), ("rate", rate), (DISTURBED, disturbed)];
     figures.extend(latency_figures(traffic));
     Ok(figures)
 }

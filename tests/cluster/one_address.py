@@ -17,8 +17,7 @@ CONNECT_S = 1.0
 class OneAddressRow(Row):
     """The result for clients with one address: refused calls count apart."""
 
-    columns = ["one address", "calls", "failed", "refused", "refused for (s)", "overlapping holds",
-               "until (s after its end)"]
+    columns = ["one address", "calls", "failed", "refused, for (s)", "overlapping, until (s)"]
 
     @property
     def failed(self):
@@ -35,8 +34,8 @@ class OneAddressRow(Row):
         return max(times) - min(times) if times else 0
 
     def cells(self):
-        return [self.title, len(self.calls), len(self.failed), len(self.refused), f"{self.refused_s:.1f}",
-                self.overlaps, self.until]
+        refused = f"{len(self.refused)}, {self.refused_s:.1f}" if self.refused else "0"
+        return [self.title, len(self.calls), len(self.failed), refused, self.overlapping]
 
 
 def file_with(name, addresses, changes=()):

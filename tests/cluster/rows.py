@@ -27,8 +27,7 @@ class Row:
     calls: list
     ended: float
     notes: list
-    columns = ["what happens to one of three", "calls", "failed", "moved", "longest connect (ms)", "overlapping holds",
-               "until (s after its end)"]
+    columns = ["what happens to one of three", "calls", "failed", "moved", "longest connect (ms)", "overlapping, until (s)"]
 
     @property
     def failed(self):
@@ -53,12 +52,12 @@ class Row:
         return max((end - self.ended for end in overlaps(self.calls)), default=None)
 
     @property
-    def until(self):
-        return "" if self.until_s is None else f"{self.until_s:.1f}"
+    def overlapping(self):
+        return f"{self.overlaps}, {self.until_s:.1f}" if self.overlaps else "0"
 
     def cells(self):
         return [self.title, len(self.calls), len(self.failed), self.moved, f"{self.longest_connect_ms:.0f}",
-                self.overlaps, self.until]
+                self.overlapping]
 
     def demand(self, condition, what):
         expect(condition, f"expected {what}\n       | {' | '.join(map(str, self.cells()))} |")
@@ -127,11 +126,9 @@ def hot_restarts(cluster):
 
 
 def drain(it):
-    begin = time.monotonic()
     it.daemon.drain()
     it.daemon.wait_until_drained()
     it.mark_end()
-    it.note(f"the drain took {it.ended - begin:.1f} s")
 
 
 def drained(cluster):
@@ -190,7 +187,6 @@ def judge_killed(row, lost):
     row.demand(failed == lost,
                f"exactly the {len(lost)} calls that were open there to fail; others failed:"
                f" {failed - lost}, these did not: {lost - failed}")
-    row.notes.append(f"{len(lost)} calls were open there")
     return row
 
 
@@ -279,8 +275,7 @@ def note_long_waits(row, it):
     waits = [call for call in row.calls if call.connected and call.waited_s() > 1]
     longest = max((call.waited_s() for call in waits), default=0)
     there = sum(call.server == it.daemon.address for call in waits)
-    row.notes.append(f"{there} calls there waited for longer than 1 s, {len(waits) - there} elsewhere;"
-                     f" the longest {longest:.1f} s")
+    row.notes.append(f"waits of more than 1 s: {there} there, {len(waits) - there} elsewhere, the longest {longest:.1f} s")
     return row
 
 

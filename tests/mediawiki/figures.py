@@ -76,14 +76,21 @@ def record(path, wanted):
 
 
 def table(figures):
+    """A row for each round: both daemons give the same answers, or the round fails."""
     lines = [f"MediaWiki {figures['mediawiki']}, Debian's poolcounter {figures['poolcounter']}, {figures['cores']} cores:\n",
-             "| round | daemon | readers got | renders | median | slowest |", "|---|---|---|---|---|---|"]
-    rows = sorted(figures["rounds"], key=lambda row: list(TITLES).index(row["round"]))
-    for row in rows:
-        got = ", ".join(f"{count} {in_short(what)}" for what, count in sorted(row["answers"].items(), key=lambda a: -a[1]))
-        lines.append(f"| {TITLES[row['round']]} | {row['daemon'].replace('no daemon', '')} | {got} | {row['renders']}"
-                     f" | {row['median_s']:.1f} s | {row['slowest_s']:.1f} s |")
+             "| round | readers got | renders | Debian's, or none | ours |", "|---|---|---|---|---|"]
+    for name, title in TITLES.items():
+        rows = {row["daemon"]: row for row in figures["rounds"] if row["round"] == name}
+        one = next(iter(rows.values()))
+        got = ", ".join(f"{count} {in_short(what)}" for what, count in sorted(one["answers"].items(), key=lambda a: -a[1]))
+        theirs, ours = (times(rows.get(kind)) for kind in ("no daemon" if "no daemon" in rows else "Debian's", "ours"))
+        lines.append(f"| {title} | {got} | {one['renders']} | {theirs} | {ours} |")
     return "\n".join(lines) + "\n"
+
+
+def times(row):
+    """Median and slowest."""
+    return f"{row['median_s']:.1f}, {row['slowest_s']:.1f}" if row else ""
 
 
 def in_short(what):
