@@ -41,8 +41,8 @@ fn promtool_finds_nothing_wrong() {
     }
 }
 
-/// docs/reference/metrics.md has a row for each family: name, type, labels and meaning as the daemon
-/// has them, and by hand when to look at it. `UPDATE=1 cargo test --test monitoring
+/// docs/reference/metrics.md has a row for each family: name, type and labels as the daemon has
+/// them, and by hand when to look at it. `# HELP` has the meaning. `UPDATE=1 cargo test --test monitoring
 /// families` writes all but the last column.
 #[test]
 fn the_page_of_families_is_current() {
@@ -74,7 +74,7 @@ fn the_page_of_families_is_current() {
     assert_eq!(unexplained, [""; 0], "say in docs/reference/metrics.md when to look at these");
 }
 
-const HEAD: &str = "| family | type, labels | it is | look at it for |\n|---|---|---|---|\n";
+const HEAD: &str = "| family | type, labels | look at it for |\n|---|---|---|\n";
 
 /// Family and last column of a row of the table.
 fn reason_in(row: &str) -> Option<(&str, &str)> {
@@ -85,7 +85,6 @@ fn reason_in(row: &str) -> Option<(&str, &str)> {
 
 struct Family<'a> {
     name: &'a str,
-    help: &'a str,
     kind: &'a str,
     samples: Vec<&'a str>,
 }
@@ -93,18 +92,18 @@ struct Family<'a> {
 fn families(metrics: &str) -> impl Iterator<Item = Family<'_>> {
     metrics.split("# HELP ").skip(1).map(|text| {
         let mut lines = text.lines();
-        let (name, help) = lines.next().and_then(|line| line.split_once(' ')).expect("a help");
+        let (name, _help) = lines.next().and_then(|line| line.split_once(' ')).expect("a help");
         let kind = lines.next().and_then(|line| line.rsplit(' ').next()).expect("a type");
-        Family { name, help, kind, samples: lines.collect() }
+        Family { name, kind, samples: lines.collect() }
     })
 }
 
 impl Family<'_> {
     fn row(&self, reasons: &BTreeMap<&str, &str>) -> String {
-        let Family { name, help, kind, .. } = self;
+        let Family { name, kind, .. } = self;
         let labels: String = self.labels().map(|label| format!(", {label}")).collect();
         let reason = reasons.get(name).unwrap_or(&"");
-        format!("| `{name}` | {kind}{labels} | {help} | {reason} |\n")
+        format!("| `{name}` | {kind}{labels} | {reason} |\n")
     }
 
     /// The labels, with their values if these are the same in all daemons.

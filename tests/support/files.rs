@@ -15,7 +15,9 @@ pub(crate) fn files_in(path: &Path) -> Vec<PathBuf> {
     }
     let entries = fs::read_dir(path).expect("the folder can be read");
     let paths = entries.map(|entry| entry.expect("the folder can be read").path());
-    paths.filter(|path| !path.is_symlink()).flat_map(|path| files_in(&path)).collect()
+    // Cargo writes what it builds into `target`.
+    let sources = paths.filter(|path| !path.is_symlink() && !path.ends_with("target"));
+    sources.flat_map(|path| files_in(&path)).collect()
 }
 
 /// Every .rs file in the folder and below it.
