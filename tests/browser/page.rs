@@ -397,7 +397,7 @@ fn keys_full_of_markup_are_text() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// More requests arrive per second than are all recorded (docs/reference/protocol.md).
+/// More requests arrive per second than are all recorded (docs/reference/reports.md).
 #[test]
 fn the_page_shows_whether_hot_keys_are_sampled() {
     let daemon = Daemon::start(&[]);
