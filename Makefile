@@ -57,7 +57,7 @@ endif
 
 lint: checkout rust ## check format, clippy and docs; warnings are errors
 	$(call need,$(CARGO) fmt,rustup component add rustfmt; Debian 13: apt install rustfmt; 12: rustfmt-web)
-	$(call need,$(CARGO) clippy,rustup component add clippy; Debian 13: apt install rust-clippy; 12: rust-web-clippy)
+	$(call need,$(CARGO) clippy,rustup component add clippy; that of Debian 13 is too old)
 	for workspace in . $(OTHER_WORKSPACES); do $(CARGO) fmt --all --check --manifest-path $$workspace/Cargo.toml || exit 1; done
 	for workspace in . $(OTHER_WORKSPACES); do \
 		$(CARGO) clippy --locked --workspace --all-targets --manifest-path $$workspace/Cargo.toml -- -D warnings || exit 1; done
@@ -112,7 +112,7 @@ STATIC = target/static/poolcounterd-$(VERSION)-$(STATIC_TARGET)
 TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
 	--mtime=@$(shell if [ -e .git ]; then git log -1 --format=%ct; else stat -c %Y Cargo.toml; fi)
 
-.PHONY: install install-client install-documents install-licences dist-tree copyright dist deb static
+.PHONY: install install-client install-documents install-licences dist-tree copyright dist deb static release
 
 # All that a shipped program is built from.
 SOURCES = Cargo.lock $(wildcard Cargo.toml crates/*/Cargo.toml) $(shell find src crates/*/src -type f)
@@ -197,6 +197,14 @@ static: rust ## static binaries with man pages, licences and unit, as a tarball 
 	$(MAKE) install-documents DESTDIR=$(CURDIR)/$(STATIC) PREFIX=
 	$(TAR) -C target/static -czf $(STATIC).tar.gz $(notdir $(STATIC))
 	@ls -s $(STATIC).tar.gz
+
+# What must pass before the tag; CHECK=true if it has passed already.
+CHECK ?= .ci/run
+
+release: checkout rust ## check, commit, tag and build VERSION=2.0.0, into target/upload; publishes nothing
+	$(if $(filter command%,$(origin VERSION)),,$(error which one: make release VERSION=$(VERSION)))
+	$(call need,python3,apt install python3)
+	@debian/release.py "$(VERSION)" "$(CHECK)"
 # --- end of installing and packaging -----------------------------------------
 
 demo: rust ## watch 60 readers of an expired page without and with the daemon (root)

@@ -17,7 +17,7 @@ from pathlib import Path
 HEAD = """\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: poolcounterd
-Source: the source tarball made by `make dist`
+Source: https://repository.invalid
 Comment: Neither code nor packaging of the poolcounter that Debian shipped before
  is used here; the entries of its changelog are kept in debian/changelog.
  .

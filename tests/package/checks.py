@@ -381,6 +381,20 @@ def examples_of_containers(world):
     run(world, [check, "--builtin-schema", "vendor.compose-spec", examples / "compose.yaml"])
 
 
+def forge_files_are_valid(world):
+    """The workflow and the forms for issues are valid by GitHub's schemas, which are part of that package; and the
+    workflow installs what README.md says."""
+    forge = REPOSITORY / ".github"
+    check = python_program(world, "check-jsonschema", "check-jsonschema==0.39.0")
+    for schema, file in [("workflows", "workflows/ci.yml"), ("issue-forms", "ISSUE_TEMPLATE/bug.yml"), ("issue-config", "ISSUE_TEMPLATE/config.yml")]:
+        run(world, [check, "--builtin-schema", f"vendor.github-{schema}", forge / file])
+    listing = re.search(r"\$\((sed .*)\)", (forge / "workflows/ci.yml").read_text())[1]
+    for release in [12, 13]:
+        found = subprocess.run(listing.replace("${{ matrix.debian }}", str(release)), shell=True, cwd=REPOSITORY,
+                               stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        expect({"build-essential", "git", "strace"} <= set(found), f"to install on Debian {release}: {found}")
+
+
 def python_program(world, name, package):
     """Installs it into its own environment, which stays for the next time."""
     program = world.directory / f"python-{package}" / "bin" / name

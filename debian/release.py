@@ -1,0 +1,216 @@
+#!/usr/bin/python3
+"""Makes a release and publishes nothing: docs/development/releasing.md.
+
+    debian/release.py VERSION CHECK     `make release` calls it
+
+1. Stops if something is missing, and names all of it: nothing is changed then.
+2. Puts what debian/publication says in place of its placeholders, sets the version, dates the
+   changelogs, removes lines marked UNTIL_RELEASED, and commits.
+3. Runs CHECK, and tags the commit that has passed.
+4. Builds tarball, static programs and packages; what is to be uploaded is then in target/upload.
+
+If it stops after 1, it can be started again: what is done already, it leaves as it is.
+"""
+
+import datetime
+import email.utils
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[1]
+PUBLICATION = "debian/publication"
+UPLOAD = TOP / "target/upload"
+
+# A line of a document that is false from the release on ends with this.
+UNTIL_RELEASED = "<!-- until the release -->"
+
+# What names the placeholders, and keeps them.
+NAMES_THEM = [PUBLICATION, "debian/release.py"]
+
+# Programs that neither `make` nor its targets ask for themselves before the long check.
+TOOLS = {"dpkg-buildpackage": "dpkg-dev", "dh": "debhelper", "xz": "xz-utils"}
+
+# Where an image's tag names the version.
+IMAGE = re.compile(r"(image: \S+/poolcounterd:)\S+")
+
+CHANGES = TOP / "CHANGELOG.md"
+DEBIANS_CHANGES = TOP / "debian/changelog"
+
+
+def main():
+    version, check = sys.argv[1:]
+    os.chdir(TOP)
+    # Those of `make release` are not for what is started here.
+    for variable in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"]:
+        os.environ.pop(variable, None)
+    values, problems = publication()
+    problems += in_the_tree(version, values) + tools()
+    if problems:
+        sys.exit("\n".join([f"There is no release of {version} yet:", *(f"- {problem}" for problem in problems)]))
+    write(version, values)
+    if git("status", "--porcelain"):
+        git("commit", "-qam", f"Release {version}")
+    say(f"checking {git('log', '-1', '--oneline')}: {check}")
+    # What is skipped is not checked.
+    run(*shlex.split(check), env={**os.environ, "CI": "1"})
+    if not is_tagged(version):
+        # Signed, if git's tag.gpgSign is true.
+        git("tag", "-m", f"poolcounterd {version}", f"v{version}")
+    for target in ["dist", "static", "deb"]:
+        run("make", target)
+    if git("status", "--porcelain"):
+        sys.exit("the build has changed files in git: git status")
+    collect(version)
+    what_is_left(version, values)
+
+
+def publication():
+    """Each placeholder with its value, and what is wrong with them."""
+    lines = [line for line in (TOP / PUBLICATION).read_text().splitlines() if line and not line.startswith("#")]
+    values = dict(line.split("=", 1) for line in lines)
+    problems = [f"{PUBLICATION}: {name} has no value" for name, value in values.items() if not value]
+    for name, value in values.items():
+        if value and not has_the_form_of(name, value):
+            problems.append(f"{PUBLICATION}: {name} can't be {value!r}")
+    return values, problems
+
+
+def has_the_form_of(name, value):
+    word = r"[A-Za-z0-9._~+-]+"
+    path = rf"{word}(:\d+)?(/{word})*"
+    form = rf"https://{path}" if "://" in name else rf"{word}@{word}" if "@" in name else path
+    return re.fullmatch(form, value) and ".invalid" not in value
+
+
+def in_the_tree(version, values):
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        return [f"a version has three numbers, as 2.0.0 has: {version}"]
+    problems = []
+    if git("status", "--porcelain"):
+        problems.append("there are changes that are not committed: git status")
+    if is_tagged(version) and git("rev-parse", f"v{version}^{{commit}}") != git("rev-parse", "HEAD"):
+        problems.append(f"v{version} is the tag of another commit")
+    if not heading(version).search(CHANGES.read_text()):
+        problems.append(f"CHANGELOG.md: no heading '## {version} (unreleased)'")
+    if not DEBIANS_CHANGES.read_text().startswith(f"poolcounter ({version}-1) "):
+        problems.append(f"debian/changelog: the first entry is not that of {version}-1")
+    for path, text in texts():
+        for name in values:
+            text = text.replace(name, "")
+        problems += [f"{path}: {PUBLICATION} does not have {name}" for name in re.findall(r"[\w./:@-]+\.invalid\b(?!\()", text)]
+    return problems
+
+
+def tools():
+    problems = [f"{tool} is missing: apt install {package}" for tool, package in TOOLS.items() if not shutil.which(tool)]
+    # Also what `make static` would install from rustup, so that it comes up before the check.
+    library = subprocess.run(["rustc", "--print", "target-libdir", "--target", musl()], stdout=subprocess.PIPE, text=True)
+    if not shutil.which("rustup") and not Path(library.stdout.strip()).is_dir():
+        problems.append(f"Rust's library for {musl()} is missing, and rustup, which has it: https://rustup.rs")
+    # debian/vendor.py reads TOML.
+    if sys.version_info < (3, 11):
+        problems.append("Python 3.11 is needed, which Debian 12 has")
+    return problems
+
+
+def musl():
+    return f"{os.uname().machine}-unknown-linux-musl"
+
+
+def texts():
+    """The files in git that may have placeholders, with their text."""
+    for path in git("ls-files").splitlines():
+        file = TOP / path
+        if path not in NAMES_THEM and not path.startswith("tests/") and not file.is_symlink():
+            try:
+                yield path, file.read_text()
+            except UnicodeDecodeError:
+                pass
+
+
+def write(version, values):
+    for path, text in texts():
+        written = text
+        for name, value in values.items():
+            written = written.replace(name, value)
+        if path.endswith(".md"):
+            written = "".join(line for line in written.splitlines(keepends=True) if not line.rstrip().endswith(UNTIL_RELEASED))
+        if path.startswith("docs/guide/container/"):
+            written = IMAGE.sub(rf"\g<1>{version}", written)
+        if written != text:
+            (TOP / path).write_text(written)
+    edit(TOP / "Cargo.toml", r'^version = ".*"', f'version = "{version}"')
+    # The lock files follow, and nothing else in them.
+    for manifest in ["Cargo.toml", "bench/Cargo.toml", "fuzz/Cargo.toml"]:
+        run("cargo", "metadata", "--format-version=1", f"--manifest-path={manifest}", stdout=subprocess.DEVNULL)
+    if heading(version).search(CHANGES.read_text())[1] == "unreleased":
+        now = datetime.datetime.now(datetime.timezone.utc)
+        edit(CHANGES, heading(version).pattern, f"## {version} ({now:%Y-%m-%d})")
+        # The first entry's.
+        edit(DEBIANS_CHANGES, r"^( -- .*>  ).*", rf"\g<1>{email.utils.format_datetime(now)}")
+
+
+def heading(version):
+    return re.compile(rf"^## {re.escape(version)} \((unreleased|\d{{4}}-\d\d-\d\d)\)$", re.M)
+
+
+def edit(path, pattern, replacement):
+    """Replaces the first one."""
+    text, count = re.subn(pattern, replacement, path.read_text(), count=1, flags=re.M)
+    if not count:
+        sys.exit(f"{path}: nothing is like {pattern}")
+    path.write_text(text)
+
+
+def collect(version):
+    shutil.rmtree(UPLOAD, ignore_errors=True)
+    UPLOAD.mkdir(parents=True)
+    for pattern in [f"dist/poolcounter-{version}.tar.xz", f"static/poolcounterd-{version}-*.tar.gz", "deb/*.deb"]:
+        for built in (TOP / "target").glob(pattern):
+            shutil.copy2(built, UPLOAD)
+    sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(UPLOAD.iterdir()))
+    (UPLOAD / "SHA256SUMS").write_text(sums)
+    say(sums.rstrip())
+
+
+def what_is_left(version, values):
+    image = f"{values['registry.invalid']}/poolcounterd:{version}"
+    static = f"target/static/poolcounterd-{version}-{musl()}"
+    say(f"""
+{version} is built, committed and tagged. Nothing is published: docs/development/releasing.md says what comes when.
+
+    gpg --armor --detach-sign target/upload/SHA256SUMS
+    git push {values['https://repository.invalid']} HEAD v{version}
+    docker build -t {image} -f docs/guide/container/Dockerfile {static}
+    docker push {image}
+
+All files of target/upload belong to {values['https://releases.invalid']}.""")
+
+
+def is_tagged(version):
+    return bool(git("tag", "--list", f"v{version}"))
+
+
+def git(*arguments):
+    return subprocess.run(["git", *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout.rstrip("\n")
+
+
+def run(*command, **options):
+    say("+ " + shlex.join(command))
+    done = subprocess.run(command, **options)
+    if done.returncode:
+        sys.exit(f"{shlex.join(command)} ended with status {done.returncode}. After a correction, which you commit, start the release again.")
+
+
+def say(text):
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()
