@@ -161,7 +161,7 @@ install-client: $(CLIENT) install-licences ## install the command poolcounter be
 
 # Documents and what they link to, in the same folders as here.
 DOCUMENTS = $(wildcard README.md SECURITY.md docs/*/*.md docs/*/*.json docs/guide/container/* \
-	docs/guide/mediawiki/* docs/guide/several-daemons/*)
+	docs/guide/mediawiki/* docs/guide/rpm/* docs/guide/several-daemons/*)
 # Half a megabyte, which the Debian package does without.
 SCREENSHOTS = $(wildcard docs/guide/page/*)
 WITHOUT_SCREENSHOTS = -Ee 's,!\[[^]]*\]\(page/[^)]*\),(The source has pictures of it in docs/guide/page.),' -e 's,\[([^]]*)\]\(page/[^)]*\),\1,g'

@@ -253,6 +253,42 @@ def builds_for_arm64(world):
     shutil.rmtree(build)
 
 
+# Debian's rpm has none of systemd's macros.
+OF_SYSTEMD = {"_unitdir": "/usr/lib/systemd/system", "systemd_post()": "true", "systemd_preun()": "true"}
+IN_RPMS = {
+    "poolcounter": ["bin/poolcounterd", "lib/systemd/system/poolcounter.service", "lib/systemd/system/poolcounter.socket",
+                    "share/bash-completion/completions/poolcounterd", "share/doc/poolcounter/README.md",
+                    "share/fish/vendor_completions.d/poolcounterd.fish", "share/licenses/poolcounter/copyright",
+                    "share/man/man5/poolcounter.rules.5", "share/man/man8/poolcounterd.8", "share/zsh/site-functions/_poolcounterd"],
+    "poolcounter-client": ["bin/poolcounter", "share/bash-completion/completions/poolcounter",
+                           "share/fish/vendor_completions.d/poolcounter.fish", "share/licenses/poolcounter-client/copyright",
+                           "share/man/man1/poolcounter.1", "share/zsh/site-functions/_poolcounter"],
+}
+
+
+def builds_rpms(world):
+    """The example's spec makes two RPMs of the source tarball, offline, with all that belongs to the programs; both
+    install together and start."""
+    top = world.directory / "rpm"
+    shutil.rmtree(top, ignore_errors=True)
+    macros = [f"-D{name} {value}" for name, value in {"_topdir": top, **OF_SYSTEMD}.items()]
+    # Nothing that it needs is known as an RPM here. The tests that it runs are builds_offline's.
+    run(world, ["unshare", "--net", "rpmbuild", "-ta", "--nodeps", "--nocheck", *macros, world.source_tarball()],
+        env={**os.environ, **QUICK})
+    packages = {re.sub(r"-\d.*", "", path.name): path for path in (top / "RPMS").glob("*/*.rpm")}
+    expect(packages.keys() == IN_RPMS.keys(), f"built: {sorted(packages)}")
+    for name, package in packages.items():
+        listing = subprocess.run(["rpm", "-qlp", package], stdout=subprocess.PIPE, text=True, check=True).stdout
+        # Some add a version to the folder of licences, and compress pages.
+        listed = re.sub(r"\.gz$|-\d[\d.]*(?=/)", "", listing, flags=re.M).split()
+        missing = {f"/usr/{path}" for path in IN_RPMS[name]}.difference(listed)
+        expect(not missing, f"{name} lacks {sorted(missing)}")
+    run(world, ["rpm", "--root", top / "root", "-i", "--nodeps", "--noscripts", *packages.values()])
+    for name in ["poolcounterd", "poolcounter"]:
+        run(world, [top / "root/usr/bin" / name, "--version"])
+    shutil.rmtree(top)
+
+
 def piuparts_bookworm(world):
     """Install, upgrade from Debian's own, remove, purge: nothing left behind."""
     piuparts(world, "bookworm")
@@ -400,6 +436,7 @@ WITH_BUILDS_OF_THEIR_OWN = [
     builds_offline_trixie,
     builds_offline_bookworm,
     builds_for_arm64,
+    builds_rpms,
     piuparts_bookworm,
     piuparts_trixie,
     static_binary_and_image,
