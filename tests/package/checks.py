@@ -411,8 +411,8 @@ def expect_restricted(python, file):
     pods = [document["spec"]["template"]["spec"] for document in documents if document["kind"] == "StatefulSet"]
     expect(pods, "kubernetes.yaml has no pods")
     for pod in pods:
-        expect(pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-               f"of the pod: {pod['securityContext']}")
+        expect(pod.get("securityContext") == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+               f"of the pod: {pod.get('securityContext')}")
         expect(not pod.keys() & {"volumes", "hostNetwork", "hostPID", "hostIPC", "initContainers"}, f"the pod has {sorted(pod)}")
         for container in pod["containers"]:
             expect(container["securityContext"] == {"readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False,
