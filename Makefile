@@ -4,6 +4,17 @@ CARGO ?= cargo
 # Build here, whatever the environment and cargo's configuration say.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 unexport CARGO_BUILD_TARGET
+# The same sources give the same bits everywhere: release builds have no path of the builder in them. The last one
+# is that of the standard library's sources, where rustup has installed them.
+# Cargo splits this variable at the byte 1F, and RUSTFLAGS at spaces, which a folder's name may have.
+run programs target/release/poolcounterd target/release/poolcounter bench bench-instructions test-load: \
+	export CARGO_ENCODED_RUSTFLAGS = $(subst $() ,$(BYTE_1F),$(strip $(RUSTFLAGS) $(REMAP)))$(CURDIR)=.$(BYTE_1F)$\
+	$(REMAP)$(CARGO_HOME)=cargo$(BYTE_1F)$\
+	$(REMAP)$(shell exec 2> /dev/null; rustc --print sysroot)/lib/rustlib/src/rust=/rustc/$(RUSTC_COMMIT)
+REMAP = --remap-path-prefix=
+BYTE_1F := $(shell printf '\037')
+CARGO_HOME ?= $(HOME)/.cargo
+RUSTC_COMMIT = $(shell exec 2> /dev/null; rustc -vV | sed -n 's/^commit-hash: //p')
 # More arguments for the daemon of `make run`: make run ARGS="-p 7532"
 ARGS ?=
 FUZZ_SECONDS ?= 30
@@ -104,18 +115,21 @@ DOC_DIR ?= $(PREFIX)/share/doc/poolcounterd
 LICENCES ?= LICENSE-MIT LICENSE-APACHE debian/copyright
 DIST = target/dist/poolcounter-$(VERSION)
 STATIC_TARGET = $(shell uname -m)-unknown-linux-musl
-# Two builds: in one, the daemon would get the dependencies' features that only the
-# command needs.
 STATIC = target/static/poolcounterd-$(VERSION)-$(STATIC_TARGET)
-# The same commit gives the same bits: all files of a tarball have one time and no
-# owner. Files unpacked from such a tarball have that time.
-TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
+# The same commit gives the same bits: all files of a tarball have one time, no owner, and no mode of
+# the builder's umask. Files unpacked from such a tarball have that time.
+TAR = tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
 	--mtime=@$(shell if [ -e .git ]; then git log -1 --format=%ct; else stat -c %Y Cargo.toml; fi)
 
-.PHONY: install install-client install-documents install-licences dist-tree copyright dist deb static release
+.PHONY: programs install install-client install-documents install-licences dist-tree copyright dist deb static release
 
 # All that a shipped program is built from.
 SOURCES = Cargo.lock $(wildcard Cargo.toml crates/*/Cargo.toml) $(shell find src crates/*/src -type f)
+
+# Two builds: in one, the daemon would get the dependencies' features that only the command needs.
+programs: rust ## build both programs, for a package, into target/release
+	$(CARGO) build --release --locked $(CARGO_OPTIONS) -p poolcounterd
+	$(CARGO) build --release --locked $(CARGO_OPTIONS) -p poolcounter-command
 
 target/release/poolcounterd: $(SOURCES)
 	$(CARGO) build --release --locked
@@ -143,7 +157,7 @@ install-client: $(CLIENT) install-licences ## install the command poolcounter be
 
 # Documents and what they link to, in the same folders as here: those for users, not docs/development.
 DOCUMENTS = $(wildcard README.md SECURITY.md $(foreach reader,guide operate reference,docs/$(reader)/*.md) docs/*/*.json \
-	docs/guide/container/* docs/guide/mediawiki/* docs/guide/several-daemons/*)
+	docs/guide/container/* docs/guide/mediawiki/* docs/guide/rpm/* docs/guide/several-daemons/*)
 # Half a megabyte, which the Debian package does without.
 SCREENSHOTS = $(wildcard docs/guide/page/*)
 WITHOUT_SCREENSHOTS = -e 's,!\[[^]]*\]\(page/[^)]*\),(The source has pictures of it in docs/guide/page.),' -e 's,\[([^]]*)\]\(page/[^)]*\),\1,g'
@@ -190,8 +204,7 @@ static: rust ## static binaries with man pages, licences and unit, as a tarball 
 		command -v rustup > /dev/null && rustup -q target add $(STATIC_TARGET); } || { \
 		echo "Rust's library for $(STATIC_TARGET) is missing; rustup has it, Debian has not: https://rustup.rs" >&2; exit 1; }
 	rm -rf $(STATIC)
-	for package in poolcounterd poolcounter-command; do \
-		CARGO_PROFILE_RELEASE_STRIP=true $(CARGO) build --release --locked --target $(STATIC_TARGET) -p $$package || exit 1; done
+	CARGO_PROFILE_RELEASE_STRIP=true $(MAKE) programs CARGO_OPTIONS="--target $(STATIC_TARGET)"
 	$(MAKE) install BINARY=target/$(STATIC_TARGET)/release/poolcounterd DESTDIR=$(CURDIR)/$(STATIC) PREFIX= UNIT_BINDIR=/usr/local/bin
 	$(MAKE) install-client CLIENT=target/$(STATIC_TARGET)/release/poolcounter DESTDIR=$(CURDIR)/$(STATIC) PREFIX=
 	$(MAKE) install-documents DESTDIR=$(CURDIR)/$(STATIC) PREFIX=

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """In its own network, process and mount namespaces: podman serves the image of
-docs/guide/container/Dockerfile, and stops it twice while a client holds a lock.
+docs/guide/container/Dockerfile, finds it healthy, and stops it twice while a client holds a lock.
 
-    tests/package/container.py IMAGES    where buildah has left the image `poolcounterd`
+    tests/package/container.py    the image is `poolcounterd`, in the storage that CONTAINERS_STORAGE_CONF names
 """
 
 import os
@@ -27,21 +27,22 @@ events_logger = "file"
 """
 
 
-def main(images):
+def main():
     prepare()
-    podman = ["podman", "--storage-driver", "vfs", "--root", images / "root", "--runroot", images / "run"]
 
     def output_of(*words):
-        return subprocess.run([*podman, *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+        return subprocess.run(["podman", *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
 
-    output_of("run", "-d", "--replace", "--name", "served", "localhost/poolcounterd", "-l", ADDRESS[0])
+    output_of("run", "-d", "--replace", "--name", "served", "localhost/poolcounterd")
     eventually(lambda: "listening on" in output_of("logs", "served"), "it listens")
+    # Fails if the image has no health check, or says that it is ill.
+    output_of("healthcheck", "run", "served")
     holder = socket.create_connection(ADDRESS)
     expect(ask(holder, "ACQ4ME key 1 9 0") == "LOCKED", "the client has no lock")
 
-    first = subprocess.Popen([*podman, "stop", "-t", "60", "served"])
+    first = subprocess.Popen(["podman", "stop", "-t", "60", "served"])
     eventually(lambda: "draining" in output_of("logs", "served"), "a stop drains")
-    second = subprocess.Popen([*podman, "stop", "-t", "60", "served"])
+    second = subprocess.Popen(["podman", "stop", "-t", "60", "served"])
     # A second signal that toggled would let new clients in.
     for _ in range(20):
         expect(is_refused(), "a new client is served during the stop")
@@ -91,4 +92,4 @@ def expect(condition, failure):
         sys.exit(failure)
 
 
-main(Path(sys.argv[1]))
+main()

@@ -81,9 +81,13 @@ def resolves(world, name, options, **variables):
 
 
 def copy_sources(directory):
-    """What is in git, as it is now."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
+    copy_over(directory)
+
+
+def copy_over(directory):
+    """What is in git, as it is now."""
     files = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout
     subprocess.run(["xargs", "-0", "cp", "--parents", "-P", "-t", directory], cwd=REPOSITORY, input=files, check=True)
 

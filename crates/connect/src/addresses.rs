@@ -1,9 +1,9 @@
 //! The addresses of a server: looked up once, in bounded time, then connected to one after the
 //! other.
 
-use crate::failed_call::named;
-use crate::server_name::ServerName;
-use crate::transport::{Stream, connect_tcp};
+use super::failed_call::named;
+use super::server_name::ServerName;
+use super::transport::{Stream, connect_tcp};
 use nix::sys::signal::SigSet;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -5,15 +5,25 @@
 
 #![forbid(unsafe_code)]
 
-mod addresses;
-pub mod failed_call;
-mod send_order;
-mod server_name;
-mod stats_connection;
-mod transport;
+// Here, because both programs need this crate. The rest of it is left out then, so that this is the only error.
+#[cfg(not(target_os = "linux"))]
+compile_error!("poolcounterd and poolcounter run on Linux only");
+#[cfg(target_os = "linux")]
+pub use on_linux::*;
 
-pub use addresses::Addresses;
-pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, OrderError, RESTART_TIMEOUT, send_order};
-pub use server_name::{BadServerName, PORT, ServerName};
-pub use stats_connection::{NoAnswer, Place, StatsConnection, places, uptime};
-pub use transport::{Stream, connect_unix, is_closed};
+#[cfg(target_os = "linux")]
+#[path = "."]
+mod on_linux {
+    mod addresses;
+    pub mod failed_call;
+    mod send_order;
+    mod server_name;
+    mod stats_connection;
+    mod transport;
+
+    pub use addresses::Addresses;
+    pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, OrderError, RESTART_TIMEOUT, send_order};
+    pub use server_name::{BadServerName, PORT, ServerName};
+    pub use stats_connection::{NoAnswer, Place, StatsConnection, places, uptime};
+    pub use transport::{Stream, connect_unix, is_closed};
+}

@@ -1,7 +1,7 @@
 //! Sends an order to the control socket of this host and reads the answer; asks once more if
 //! the connection is lost, unless the socket's file has been replaced.
 
-use crate::transport::{Stream, connect_unix, is_closed};
+use super::transport::{Stream, connect_unix, is_closed};
 use std::error::Error;
 use std::fmt;
 use std::fs::metadata;

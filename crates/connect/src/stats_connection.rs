@@ -1,8 +1,8 @@
 //! Asks any server `STATS`; for the daemon's `--check` also its uptime, and which addresses to
 //! ask if only a port is known.
 
-use crate::server_name::{ServerName, scheme_of};
-use crate::transport::{Stream, connect_unix, is_closed};
+use super::server_name::{ServerName, scheme_of};
+use super::transport::{Stream, connect_unix, is_closed};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! A blocking connection over TCP or a Unix socket: reads and writes, keepalive, whether the
 //! other side has closed.
 
-use crate::addresses::Addresses;
-use crate::failed_call::{named, named_unless_plain};
-use crate::server_name::ServerName;
+use super::addresses::Addresses;
+use super::failed_call::{named, named_unless_plain};
+use super::server_name::ServerName;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::io::ioctl_fionbio;
