@@ -146,6 +146,7 @@ def write(version, values):
         if written != text:
             (TOP / path).write_text(written)
     edit(TOP / "Cargo.toml", r'^version = ".*"', f'version = "{version}"')
+    edit(TOP / "docs/guide/rpm/poolcounter.spec", r"^(Version: *).*", rf"\g<1>{version}")
     # The lock files follow, and nothing else in them.
     for manifest in ["Cargo.toml", "bench/Cargo.toml", "fuzz/Cargo.toml"]:
         run("cargo", "metadata", "--format-version=1", f"--manifest-path={manifest}", stdout=subprocess.DEVNULL)
