@@ -92,7 +92,7 @@ def builds_packages(log):
     build.mkdir()
     run(log, ["make", "dist-tree", f"DIST={build / 'sources'}"], cwd=REPOSITORY)
     in_root(log, CROSS, "dpkg-buildpackage -us -uc -b -a arm64", **QUICK)
-    (OURS / "packages").mkdir(exist_ok=True)
+    (OURS / "packages").mkdir(parents=True, exist_ok=True)
     for package in ["poolcounter", "poolcounter-client"]:
         [file] = build.glob(f"{package}_*_arm64.deb")
         shutil.copy(file, OURS / "packages")
