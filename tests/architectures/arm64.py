@@ -22,7 +22,7 @@ ENVIRONMENT = {**os.environ, "CARGO_TARGET_DIR": str(REPOSITORY / "target"),
                "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER": "rust-lld"}
 
 # Debian's compilers for arm64, and its Rust's standard library.
-CROSS = DIRECTORY / "cross"
+CROSS = DIRECTORY / "arm64-cross"
 CROSS_PACKAGES = "build-essential,cargo,debhelper,iproute2"
 CROSS_COMPILERS = [
     '--customize-hook=chroot "$1" dpkg --add-architecture arm64',
@@ -33,7 +33,7 @@ CROSS_COMPILERS = [
 QUICK = {"CARGO_PROFILE_RELEASE_LTO": "off", "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16"}
 
 # The machine's file system.
-ROOT = DIRECTORY / "arm64"
+ROOT = DIRECTORY / "arm64-root"
 ROOT_PACKAGES = "iproute2,strace,systemd-sysv"
 # Only its image, which has all drivers that are needed: an installation would make an initramfs, which
 # takes minutes under emulation.

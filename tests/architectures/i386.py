@@ -9,7 +9,7 @@ import subprocess
 from shared import DIRECTORY, PATH, REPOSITORY, in_root, run
 from roots import archives, make_root
 
-ROOT = DIRECTORY / "i386"
+ROOT = DIRECTORY / "i386-root"
 TOOLS = {"ip": "iproute2", "mmdebstrap": "mmdebstrap"}
 
 TARGET = "i686-unknown-linux-gnu"
