@@ -231,11 +231,11 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 MEDIAWIKI_FLAGS ?=
 CLUSTER_FLAGS ?=
 
-.PHONY: test-all test-seeds test-suite test-load test-package test-i386 test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
+.PHONY: test-all test-seeds test-suite test-load test-package test-architectures test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
 
 # One after the other: measurements need the machine to themselves.
 test-all: checkout ## make test and the parts below, one after the other (root)
-	@times=; for part in test test-seeds test-suite test-load test-browser test-fuzz simulate test-documents test-mediawiki test-cluster test-i386 test-package; do \
+	@times=; for part in test test-seeds test-suite test-load test-browser test-fuzz simulate test-documents test-mediawiki test-cluster test-architectures test-package; do \
 		start=$$(date +%s); \
 		$(MAKE) $$part || { echo "failed: make $$part" >&2; exit 1; }; \
 		times="$$times$$part $$(($$(date +%s) - start)) s\n"; \
@@ -287,9 +287,9 @@ test-package: checkout ## the package in booted containers: install, upgrade, cr
 	$(call need,python3,apt install python3)
 	tests/package/run
 
-test-i386: checkout rust ## compile, test, serve on 32 bits, in a root of Debian 13 (root)
+test-architectures: checkout rust ## compile, test, serve on i386, and on an emulated machine of arm64 (root)
 	$(call need,python3,apt install python3)
-	tests/i386/run
+	tests/architectures/run
 # --- end of slow tests and measurements ----------------------------------------
 
 # --- Instruction counts ------------------------------------------------------

@@ -74,7 +74,7 @@ pub(crate) mod env {
     /// The path that was executed, as the parent process spelled it: relative to the working
     /// directory of that moment, or empty if the kernel does not report it.
     pub(crate) fn executed_path() -> &'static Path {
-        Path::new(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()))
+        Path::new(OsStr::from_bytes(crate::platform::sys::executed_path().to_bytes()))
     }
 
     /// Whether the file at `path` is the one that runs. Without /proc it is taken for it.

@@ -231,16 +231,16 @@ impl TrialFiles {
         }
     }
 
-    pub(crate) fn answer(&self) -> String {
+    pub(crate) fn answer(&self) -> io::Result<String> {
         let mut answer = Vec::new();
         // Without memory for it, the restart is refused.
         if answer.try_reserve_exact(ANSWER_BYTES_MAX as usize).is_err() {
-            return String::new();
+            return Ok(String::new());
         }
         answer.resize(ANSWER_BYTES_MAX as usize, 0);
-        let len = pread(&self.answer, &mut answer, 0).unwrap_or(0);
+        let len = pread(&self.answer, &mut answer, 0).map_err(named("pread"))?;
         let answer = String::from_utf8_lossy(&answer[..len]);
-        answer.trim_end_matches('\0').trim_end().to_owned()
+        Ok(answer.trim_end_matches('\0').trim_end().to_owned())
     }
 }
 

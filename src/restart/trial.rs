@@ -149,8 +149,9 @@ impl Trial {
     }
 
     fn judge(&mut self, launcher: &Launcher, status: ExitStatus) -> Result<Approval, String> {
-        let said = launcher.files.answer();
+        let said = launcher.files.answer().map_err(|e| e.to_string());
         launcher.files.clear();
+        let said = said?;
         if status.code() == Some(EXIT_NOT_ASKED) {
             return Err(format!("{} can't be asked: {said}", launcher.program.display()));
         }
@@ -223,11 +224,11 @@ pub(crate) fn rehearse(launcher: &mut Launcher) -> io::Result<()> {
     let said = files.answer();
     files.clear();
     match ended?.map(|(_, status)| ExitStatus::from_raw(status.as_raw())) {
-        Some(status) if !status.success() => Err(io::Error::other(match said.as_str() {
+        Some(status) if !status.success() => Err(io::Error::other(match said?.as_str() {
             "" => format!("a child has ended with {status}"),
-            _ => said,
+            said => said.to_owned(),
         })),
-        _ => Ok(()),
+        _ => said.map(drop),
     }
 }
 

@@ -104,10 +104,12 @@ fn a_call_that_fails_later_is_named() {
         let _client = Client::connect(daemon.address);
         daemon.log.wait_for(said);
     }
+    // C libraries word it differently.
+    let too_many_files = std::io::Error::from(rustix::io::Errno::MFILE);
     for (fault, said) in [
         (
             "?epoll_create,?epoll_create1:error=EMFILE",
-            "it said \"epoll_create1: Too many open files",
+            &*format!("it said \"epoll_create1: {too_many_files}"),
         ),
         ("getpid:error=EPERM", "can't be asked: getpid: Operation not permitted"),
     ] {
@@ -174,7 +176,10 @@ fn recorded_calls(listens: Listens) -> Vec<DeniedCall> {
     daemon.serve();
     daemon.reload().expect("it reloads");
     daemon.drain();
-    calls_in(&trace)
+    let mut calls = calls_in(&trace);
+    // The standard library ends a process that can't close a directory.
+    calls.retain(|call| call.name != "close");
+    calls
 }
 
 /// What happens if the daemon is denied this call.

@@ -68,7 +68,7 @@ def scripts_are_clean(world):
     """shellcheck finds nothing in the maintainer and test scripts."""
     scripts = ["debian/poolcounter.postinst", "debian/poolcounter.prerm", "debian/build-package", "debian/tests/smoke",
                "debian/tests/service", "debian/tests/client", "tests/mediawiki/site/counted-convert",
-               "tests/support/fetch-tools.sh", "tests/support/fetch-reference.sh", "tests/support/unpack-debian.sh",
+               "tests/architectures/in_machine", "tests/support/fetch-tools.sh", "tests/support/fetch-reference.sh", "tests/support/unpack-debian.sh",
                "bench/fetch-valgrind.sh", "fuzz/run.sh", "debian/poolcounter.postrm"]
     run(world, ["shellcheck", *scripts], cwd=REPOSITORY)
 
@@ -224,33 +224,6 @@ def builds_offline_trixie(world):
             with scenarios.HeldLock(machine):
                 machine.run("systemctl reload poolcounter")
             scenarios.expect_served(machine)
-
-
-# Debian's compilers and its Rust's standard library, for another architecture, and what runs its
-# programs here.
-FOR_ARM64 = [
-    '--customize-hook=chroot "$1" dpkg --add-architecture arm64',
-    '--customize-hook=chroot "$1" apt-get -q update',
-    '--customize-hook=chroot "$1" apt-get -qy --no-install-recommends install'
-    " crossbuild-essential-arm64 libstd-rust-dev:arm64 qemu-user",
-]
-
-
-def builds_for_arm64(world):
-    """dpkg-buildpackage -a arm64 on amd64, offline: the programs start under qemu."""
-    root = world.roots / "trixie-cross"
-    make_root(root, "trixie", BUILD_PACKAGES["trixie"], hooks=FOR_ARM64)
-    build = root / "build"
-    shutil.rmtree(build, ignore_errors=True)
-    unpack(world, build)
-    quick = " ".join(f"{name}={value}" for name, value in QUICK.items())
-    run(world, ["unshare", "--net", "chroot", root, "sh", "-ec",
-                f"cd /build/{world.source_tree.name} && export {quick} && dpkg-buildpackage -us -uc -b -a arm64"
-                " && for package in ../poolcounter_*_arm64.deb ../poolcounter-client_*_arm64.deb; do dpkg -x $package /build/unpacked; done"
-                " && qemu-aarch64 /build/unpacked/usr/bin/poolcounterd --version"
-                " && qemu-aarch64 /build/unpacked/usr/bin/poolcounter --version"],
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"})
-    shutil.rmtree(build)
 
 
 # Debian's rpm has none of systemd's macros.
@@ -459,7 +432,6 @@ OF_THE_PACKAGE = [
 WITH_BUILDS_OF_THEIR_OWN = [
     builds_offline_trixie,
     builds_offline_bookworm,
-    builds_for_arm64,
     builds_rpms,
     piuparts_bookworm,
     piuparts_trixie,

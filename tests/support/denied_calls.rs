@@ -22,6 +22,15 @@ const USES: [(&str, &[usize]); 6] = [
     ("socket", &[0]),
 ];
 
+/// Calls with another name than the function that makes them, on arm64 or with musl.
+const MADE_BY: [(&str, &str); 4] = [
+    ("epoll_pwait", "epoll_wait"),
+    // Where the library has no statx.
+    ("newfstatat", "statx"),
+    ("openat", "open"),
+    ("pread64", "pread"),
+];
+
 /// A system call, or one use of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DeniedCall {
@@ -90,8 +99,8 @@ impl DeniedCall {
         self.used_for.is_none() && USES.iter().any(|(name, _)| *name == self.name)
     }
 
-    /// Whether a message names it as strace does: `call:`, or `call(use):`. Which socket it is,
-    /// the rest of the message says.
+    /// Whether a message names it as strace does, or as its function of the C library: `call:`, or
+    /// `call(use):`. Which socket it is, the rest of the message says.
     pub(crate) fn is_named_in(&self, message: &str) -> bool {
         // As the C daemon says it.
         let message = message.replace("Couldn't bind to ", "bind: ");
@@ -100,8 +109,13 @@ impl DeniedCall {
                 .into_iter()
                 .any(|end| message.contains(&format!("{}{end}", self.shown()))),
             _ => {
-                let named = |end| message.contains(&format!("{}{end}", self.name));
-                [": ", "(", ", "].into_iter().any(named)
+                let made_by = MADE_BY.iter().filter(|(name, _)| *name == self.name);
+                let names = made_by.map(|(_, function)| *function).chain([self.name.as_str()]);
+                let named = |name| {
+                    let named = |end| message.contains(&format!("{name}{end}"));
+                    [": ", "(", ", "].into_iter().any(named)
+                };
+                names.into_iter().any(named)
             }
         }
     }
