@@ -1,6 +1,6 @@
 //! `--free-port`, with which the Debian package prepares the end of a daemon.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -183,8 +183,12 @@ fn a_process_that_is_no_daemon_is_refused() {
 
     // This one has the name, but does not listen.
     let place = Place::new();
-    place.install_script("read -r line");
-    let mut silent = Command::new(place.binary()).stdin(Stdio::piped()).spawn().expect("a script");
+    place.install_script("echo begun; read -r line");
+    let mut silent = Command::new(place.binary());
+    let mut silent = silent.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a script");
+    // The kernel lets spawn return before it gives the process its name.
+    let output = silent.stdout.as_mut().expect("its output");
+    BufReader::new(output).read_line(&mut String::new()).expect("its first line");
     let refused = free_port(silent.id());
     drop(silent.stdin.take());
     silent.wait().expect("its end");
