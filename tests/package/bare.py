@@ -20,6 +20,7 @@ CLONE = f"/home/{USER}/poolcounterd"
 SKIPS_ALLOWED = {
     "network namespaces need root",
     "only root can become another user",
+    "only root may listen on port 53",
     "mount namespaces need root",
     "PID namespaces need root",
 }
