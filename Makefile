@@ -9,11 +9,10 @@ unexport CARGO_BUILD_TARGET
 # Cargo splits this variable at the byte 1F, and RUSTFLAGS at spaces, which a folder's name may have.
 run programs target/release/poolcounterd target/release/poolcounter bench bench-instructions test-load: \
 	export CARGO_ENCODED_RUSTFLAGS = $(subst $() ,$(BYTE_1F),$(strip $(RUSTFLAGS) $(REMAP)))$(CURDIR)=.$(BYTE_1F)$\
-	$(REMAP)$(CARGO_HOME)=cargo$(BYTE_1F)$\
+	$(REMAP)$(or $(CARGO_HOME),$(HOME)/.cargo)=cargo$(BYTE_1F)$\
 	$(REMAP)$(shell exec 2> /dev/null; rustc --print sysroot)/lib/rustlib/src/rust=/rustc/$(RUSTC_COMMIT)
 REMAP = --remap-path-prefix=
 BYTE_1F := $(shell printf '\037')
-CARGO_HOME ?= $(HOME)/.cargo
 RUSTC_COMMIT = $(shell exec 2> /dev/null; rustc -vV | sed -n 's/^commit-hash: //p')
 # More arguments for the daemon of `make run`: make run ARGS="-p 7532"
 ARGS ?=
@@ -213,11 +212,13 @@ static: rust ## static binaries with man pages, licences and unit, as a tarball 
 
 # What must pass before the tag; CHECK=true if it has passed already.
 CHECK ?= .ci/run
+# What is uploaded.
+RELEASED ?= dist static deb
 
 release: checkout rust ## check, commit, tag and build VERSION=2.0.0, into target/upload; publishes nothing
 	$(if $(filter command%,$(origin VERSION)),,$(error which one: make release VERSION=$(VERSION)))
 	$(call need,python3,apt install python3)
-	@debian/release.py "$(VERSION)" "$(CHECK)"
+	@debian/release.py "$(VERSION)" "$(CHECK)" $(RELEASED)
 # --- end of installing and packaging -----------------------------------------
 
 demo: rust ## watch 60 readers of an expired page without and with the daemon (root)

@@ -1,15 +1,15 @@
 #!/usr/bin/python3
 """Makes a release and publishes nothing: docs/development/releasing.md.
 
-    debian/release.py VERSION CHECK     `make release` calls it
+    debian/release.py VERSION CHECK TARGET...     `make release` calls it
 
 1. Stops if something is missing, and names all of it: nothing is changed then.
 2. Puts what debian/publication says in place of its placeholders, sets the version, dates the
    changelogs, removes lines marked UNTIL_RELEASED, and commits.
-3. Runs CHECK, and tags the commit that has passed.
-4. Builds tarball, static programs and packages; what is to be uploaded is then in target/upload.
+3. Runs CHECK, and builds tarball, static programs and packages into target/upload.
+4. Tags the commit.
 
-If it stops after 1, it can be started again: what is done already, it leaves as it is.
+If it stops, correct what it says, commit, and start it again: what is written already, it leaves as it is.
 """
 
 import datetime
@@ -31,7 +31,7 @@ UPLOAD = TOP / "target/upload"
 UNTIL_RELEASED = "<!-- until the release -->"
 
 # What names the placeholders, and keeps them.
-NAMES_THEM = [PUBLICATION, "debian/release.py"]
+NAMES_THEM = [PUBLICATION, "debian/release.py", "docs/development/releasing.md"]
 
 # Programs that neither `make` nor its targets ask for themselves before the long check.
 TOOLS = {"dpkg-buildpackage": "dpkg-dev", "dh": "debhelper", "xz": "xz-utils"}
@@ -44,48 +44,68 @@ DEBIANS_CHANGES = TOP / "debian/changelog"
 
 
 def main():
-    version, check = sys.argv[1:]
+    version, check, *targets = sys.argv[1:]
     os.chdir(TOP)
     # Those of `make release` are not for what is started here.
     for variable in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"]:
         os.environ.pop(variable, None)
     values, problems = publication()
     problems += in_the_tree(version, values) + tools()
+    if not check.strip():
+        problems.append("CHECK is empty; CHECK=true checks nothing")
     if problems:
-        sys.exit("\n".join([f"There is no release of {version} yet:", *(f"- {problem}" for problem in problems)]))
+        stop(f"There is no release of {version} yet:", problems)
     write(version, values)
+    if left := left_in_the_tree(values):
+        stop("After debian/publication was put in, which `git checkout .` takes back:", left)
     if git("status", "--porcelain"):
-        git("commit", "-qam", f"Release {version}")
+        run("git", "commit", "-qam", f"Release {version}")
     say(f"checking {git('log', '-1', '--oneline')}: {check}")
     # What is skipped is not checked.
     run(*shlex.split(check), env={**os.environ, "CI": "1"})
-    if not is_tagged(version):
-        # Signed, if git's tag.gpgSign is true.
-        git("tag", "-m", f"poolcounterd {version}", f"v{version}")
-    for target in ["dist", "static", "deb"]:
+    for folder in ["dist", "static", "deb"]:
+        shutil.rmtree(TOP / "target" / folder, ignore_errors=True)
+    for target in targets:
         run("make", target)
     if git("status", "--porcelain"):
         sys.exit("the build has changed files in git: git status")
     collect(version)
+    # Signed, if git's tag.gpgSign is true.
+    run("git", "tag", "-m", f"poolcounterd {version}", f"v{version}")
     what_is_left(version, values)
+
+
+def stop(why, problems):
+    sys.exit("\n".join([why, *(f"- {problem}" for problem in problems)]))
 
 
 def publication():
     """Each placeholder with its value, and what is wrong with them."""
-    lines = [line for line in (TOP / PUBLICATION).read_text().splitlines() if line and not line.startswith("#")]
-    values = dict(line.split("=", 1) for line in lines)
-    problems = [f"{PUBLICATION}: {name} has no value" for name, value in values.items() if not value]
+    lines = [line.strip() for line in (TOP / PUBLICATION).read_text().splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    problems = [f"{PUBLICATION}: no = in {line!r}" for line in lines if "=" not in line]
+    values = dict(line.split("=", 1) for line in lines if "=" in line)
+    problems += [f"{PUBLICATION}: {name} has no value" for name, value in values.items() if not value]
     for name, value in values.items():
         if value and not has_the_form_of(name, value):
             problems.append(f"{PUBLICATION}: {name} can't be {value!r}")
     return values, problems
 
 
+HOST = r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+"
+
+
 def has_the_form_of(name, value):
-    word = r"[A-Za-z0-9._~+-]+"
-    path = rf"{word}(:\d+)?(/{word})*"
-    form = rf"https://{path}" if "://" in name else rf"{word}@{word}" if "@" in name else path
-    return re.fullmatch(form, value) and ".invalid" not in value
+    if name.startswith("fingerprint"):
+        form = r"[0-9A-F]{40}"
+    elif "://" in name:
+        # A browser's address may end in anything; that of the repository has names behind it.
+        form = rf"https://{HOST}(:\d{{1,5}})?" + (r"(/[\w.~+-]+)+" if "repository" in name else r"(/[\w./~+%?=&-]*)?")
+    elif "@" in name:
+        form = rf"[\w.+-]+@{HOST}"
+    else:
+        form = r"[a-z0-9-]+(\.[a-z0-9-]+)+(:\d{1,5})?(/[a-z0-9._-]+)*(?<!/poolcounterd)"
+    return re.fullmatch(form, value) and not re.search(r"\.invalid|\.\.", value, re.I)
 
 
 def in_the_tree(version, values):
@@ -94,8 +114,12 @@ def in_the_tree(version, values):
     problems = []
     if git("status", "--porcelain"):
         problems.append("there are changes that are not committed: git status")
-    if is_tagged(version) and git("rev-parse", f"v{version}^{{commit}}") != git("rev-parse", "HEAD"):
-        problems.append(f"v{version} is the tag of another commit")
+    if git("tag", "--list", f"v{version}"):
+        problems.append(f"there is a tag already: git tag -d v{version}, if it is not published")
+    if subprocess.run(["git", "symbolic-ref", "-q", "HEAD"], stdout=subprocess.DEVNULL).returncode:
+        problems.append("this is no branch: git switch")
+    if subprocess.run(["git", "var", "GIT_COMMITTER_IDENT"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+        problems.append("git does not know who you are: git config user.name, user.email")
     if not heading(version).search(CHANGES.read_text()):
         problems.append(f"CHANGELOG.md: no heading '## {version} (unreleased)'")
     if not DEBIANS_CHANGES.read_text().startswith(f"poolcounter ({version}-1) "):
@@ -107,8 +131,24 @@ def in_the_tree(version, values):
     return problems
 
 
+def left_in_the_tree(values):
+    """What is still there after `write`, and what did not come in."""
+    left, whole = [], b""
+    for path in git("ls-files").splitlines():
+        file = TOP / path
+        if path not in NAMES_THEM and not path.startswith("tests/") and file.is_file():
+            content = file.read_bytes()
+            whole += content
+            for word in [rb"[\w./:@-]*\.invalid\b", UNTIL_RELEASED.encode()]:
+                left += [f"{path} has {found.decode(errors='replace')}" for found in re.findall(word, content, re.I)]
+    missing = [value for value in values.values() if value.encode() not in whole]
+    return left + [f"nothing in the tree has {value}: an earlier release wrote another; write it there too" for value in missing]
+
+
 def tools():
     problems = [f"{tool} is missing: apt install {package}" for tool, package in TOOLS.items() if not shutil.which(tool)]
+    if not shutil.which("rustc"):
+        return [*problems, "rustc is missing: README.md says what to install"]
     # Also what `make static` would install from rustup, so that it comes up before the check.
     library = subprocess.run(["rustc", "--print", "target-libdir", "--target", musl()], stdout=subprocess.PIPE, text=True)
     if not shutil.which("rustup") and not Path(library.stdout.strip()).is_dir():
@@ -127,7 +167,7 @@ def texts():
     """The files in git that may have placeholders, with their text."""
     for path in git("ls-files").splitlines():
         file = TOP / path
-        if path not in NAMES_THEM and not path.startswith("tests/") and not file.is_symlink():
+        if path not in NAMES_THEM and not path.startswith("tests/") and not file.is_symlink() and file.exists():
             try:
                 yield path, file.read_text()
             except UnicodeDecodeError:
@@ -139,8 +179,7 @@ def write(version, values):
         written = text
         for name, value in values.items():
             written = written.replace(name, value)
-        if path.endswith(".md"):
-            written = "".join(line for line in written.splitlines(keepends=True) if not line.rstrip().endswith(UNTIL_RELEASED))
+        written = "".join(line for line in written.splitlines(keepends=True) if not line.rstrip().endswith(UNTIL_RELEASED))
         if path.startswith("docs/guide/container/"):
             written = IMAGE.sub(rf"\g<1>{version}", written)
         if written != text:
@@ -150,21 +189,24 @@ def write(version, values):
     # The lock files follow, and nothing else in them.
     for manifest in ["Cargo.toml", "bench/Cargo.toml", "fuzz/Cargo.toml"]:
         run("cargo", "metadata", "--format-version=1", f"--manifest-path={manifest}", stdout=subprocess.DEVNULL)
-    if heading(version).search(CHANGES.read_text())[1] == "unreleased":
-        now = datetime.datetime.now(datetime.timezone.utc)
-        edit(CHANGES, heading(version).pattern, f"## {version} ({now:%Y-%m-%d})")
-        # The first entry's.
-        edit(DEBIANS_CHANGES, r"^( -- .*>  ).*", rf"\g<1>{email.utils.format_datetime(now)}")
+    now = datetime.datetime.now(datetime.timezone.utc)
+    edit(CHANGES, rf"^## {re.escape(version)} \(unreleased\)$", f"## {version} ({now:%Y-%m-%d})", may_be_done=True)
+    # The first entry's, unless it is of that day.
+    day = datetime.date.fromisoformat(heading(version).search(CHANGES.read_text())[1])
+    stamp = re.search(r"^ -- .*>  (.*)", DEBIANS_CHANGES.read_text(), re.M)[1]
+    if email.utils.parsedate_to_datetime(stamp).date() != day:
+        then = datetime.datetime.combine(day, now.timetz())
+        edit(DEBIANS_CHANGES, r"^( -- .*>  ).*", rf"\g<1>{email.utils.format_datetime(then)}")
 
 
 def heading(version):
     return re.compile(rf"^## {re.escape(version)} \((unreleased|\d{{4}}-\d\d-\d\d)\)$", re.M)
 
 
-def edit(path, pattern, replacement):
+def edit(path, pattern, replacement, may_be_done=False):
     """Replaces the first one."""
     text, count = re.subn(pattern, replacement, path.read_text(), count=1, flags=re.M)
-    if not count:
+    if not count and not may_be_done:
         sys.exit(f"{path}: nothing is like {pattern}")
     path.write_text(text)
 
@@ -180,7 +222,13 @@ def collect(version):
     say(sums.rstrip())
 
 
+# What others who build the same do not have.
+SETTINGS = re.compile(r"(CARGO_ENCODED_|CARGO_BUILD_)?RUSTFLAGS|RUSTC(_WRAPPER|_WORKSPACE_WRAPPER)?|CARGO_PROFILE_\w+|DEB_BUILD_OPTIONS|C(XX)?FLAGS|LDFLAGS")
+
+
 def what_is_left(version, values):
+    if own := sorted(filter(SETTINGS.fullmatch, os.environ)):
+        return say(f"\n{version} is built, but not for others: unset {' '.join(own)}, delete the tag and start again.")
     image = f"{values['registry.invalid']}/poolcounterd:{version}"
     static = f"target/static/poolcounterd-{version}-{musl()}"
     say(f"""
@@ -192,10 +240,6 @@ def what_is_left(version, values):
     docker push {image}
 
 All files of target/upload belong to {values['https://releases.invalid']}.""")
-
-
-def is_tagged(version):
-    return bool(git("tag", "--list", f"v{version}"))
 
 
 def git(*arguments):

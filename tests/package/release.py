@@ -22,6 +22,7 @@ VALUES = {
     "security@poolcounterd.invalid": "security@example.org",
     "maintainers@poolcounterd.invalid": "maintainers@example.org",
     "registry.invalid": "registry.example.org/wiki",
+    "fingerprint.invalid": "0123456789ABCDEF0123456789ABCDEF01234567",
 }
 
 
@@ -89,8 +90,15 @@ def release_names_what_is_missing(world):
                 "debian/changelog: the first entry", "README.md: debian/publication does not have https://forgotten.invalid"]
     unnamed = [problem for problem in expected if problem not in output]
     expect(status != 0 and not unnamed, f"it ended with status {status} without {unnamed}")
-    clone.edit("debian/publication", "https://tracker.invalid=", "https://tracker.invalid=tracker.example.org/")
-    expect("https://tracker.invalid can't be 'tracker.example.org/'" in clone.release()[1], "a value that is no address is taken")
+    for placeholder, wrong in [("https://tracker.invalid", "tracker.example.org/"), ("registry.invalid", "ghcr.io/Team"),
+                               ("registry.invalid", "ghcr.io/team/poolcounterd"), ("https://repository.invalid", "https://x.org/../y"),
+                               ("security@poolcounterd.invalid", "a@b"), ("fingerprint.invalid", "0123")]:
+        publication = clone.read("debian/publication")
+        clone.edit("debian/publication", f"{placeholder}=", f"{placeholder}={wrong}")
+        expect(f"{placeholder} can't be {wrong!r}" in clone.release()[1], f"{wrong} is taken for {placeholder}")
+        clone.write("debian/publication", publication)
+    clone.write("debian/publication", clone.read("debian/publication") + "a word\n")
+    expect("no = in 'a word'" in clone.release()[1], "a line without a value is no problem")
     expect(clone.git("rev-parse", "HEAD") == before and not clone.git("tag"), "it has changed something")
     shutil.rmtree(clone.path)
 
@@ -105,10 +113,14 @@ def release_makes_all_that_is_uploaded(world):
     clone.commit()
     status, output = clone.release()
     expect(status != 0 and not clone.git("tag"), f"the check failed, and it ended with status {status} and tags {clone.git('tag')!r}")
+    # Of another architecture, as tests/architectures leaves it: built before the release.
+    (clone.path / "target/static").mkdir(parents=True, exist_ok=True)
+    (clone.path / f"target/static/poolcounterd-{VERSION}-other-unknown-linux-musl.tar.gz").touch()
     (clone.path / ".git/info/exclude").write_text("check-passes\n")
     (clone.path / "check-passes").touch()
     status, output = clone.release(DEB_BUILD_OPTIONS="nocheck", **QUICK)
     expect(status == 0, f"it ended with status {status}: {output[-1500:]}")
+    expect("not for others" in output and "gpg" not in output.splitlines()[-1], "a build with one's own settings is to be uploaded")
     commits = clone.git("log", "--format=%s").splitlines()
     expect(commits == [f"Release {VERSION}", "A change", "A change"], f"commits: {commits}")
     expect(clone.git("rev-parse", f"v{VERSION}^{{commit}}") == clone.git("rev-parse", "HEAD"), "the tag is elsewhere")
