@@ -6,7 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import scenarios
 from checks import QUICK
+from machine import Machine
 from roots import BUILD_PATIENCE_S, expect
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -126,6 +128,7 @@ def release_makes_all_that_is_uploaded(world):
     expect(clone.git("rev-parse", f"v{VERSION}^{{commit}}") == clone.git("rev-parse", "HEAD"), "the tag is elsewhere")
     has_addresses_and_version(clone)
     has_all_files(world, clone.path / "target/upload")
+    a_stranger_installs_them(world, clone.path / "target/upload")
     shutil.rmtree(clone.path)
 
 
@@ -159,3 +162,19 @@ def has_all_files(world, folder):
         said = subprocess.run([program, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
         expect(said.split()[1] == VERSION, f"{program.name} says {said}")
     world.note(f"{len(named)} files")
+
+
+def a_stranger_installs_them(world, folder):
+    """On a booted Debian 13 the package serves; on another one, what is in the static tarball."""
+    package, = folder.glob("poolcounter_*.deb")
+    with Machine(world.roots / "trixie", world.log) as machine:
+        machine.copy_in(package, scenarios.OURS)
+        scenarios.install_ours(machine)
+        scenarios.expect_served(machine)
+    tarball, = folder.glob("*.tar.gz")
+    with Machine(world.roots / "trixie", world.log) as machine:
+        machine.copy_in(tarball, "/root/static.tar.gz")
+        # As docs/guide/install.md says.
+        machine.run("tar -xzf /root/static.tar.gz -C /usr/local --strip-components=1"
+                    " && systemctl daemon-reload && systemctl enable --now poolcounter && /usr/local/bin/poolcounter check")
+        scenarios.expect_served(machine)
