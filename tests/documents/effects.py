@@ -236,7 +236,7 @@ EFFECTS = {
     "free --host 10.1.2.20 --max 1000": Handover([request_of(user).split()[1] for user in range(25)], [PAGE_KEY], address="10.1.2.20"),
     "rule set slow --for 30m 'enwiki:*cache:*' max-hold=2m": Handover([PAGE_KEY, OTHER_KEY], [GERMAN_KEY], instead={"=2m": "=1s"}),
     "free --key CirrusSearch-Search:_elasticsearch": Handover([SEARCH_KEY], [PAGE_KEY]),
-    "free --key CirrusSearch-Search:_elasticsearch --dry-run": Handover([], [SEARCH_KEY]),
+    f"free --key '{PAGE_KEY}' --dry-run": Handover([], [PAGE_KEY]),
     "rule set try --for 5m test stuck-after=20s": StuckAfter("test", "", 0, 1, instead={"=20s": "=1s"}),
     "rule set dumps --for 12h 'job:dumps*' stuck-after=never": StuckAfter("job:dumps-enwiki", "jobs job:* stuck-after=1", 1, 0),
 }
