@@ -227,7 +227,7 @@ SETTINGS = re.compile(r"(CARGO_ENCODED_|CARGO_BUILD_)?RUSTFLAGS|RUSTC(_WRAPPER|_
 
 
 def what_is_left(version, values):
-    if own := sorted(filter(SETTINGS.fullmatch, os.environ)):
+    if own := sorted(name for name, value in os.environ.items() if value and SETTINGS.fullmatch(name)):
         return say(f"\n{version} is built, but not for others: unset {' '.join(own)}, delete the tag and start again.")
     image = f"{values['registry.invalid']}/poolcounterd:{version}"
     static = f"target/static/poolcounterd-{version}-{musl()}"
