@@ -1,6 +1,7 @@
 //! Servers that misbehave, keys with terminal escapes, and unusual environments.
 
 use crate::command::{FOR_EVER, ask, binary, poolcounter, run, shell, stderr_line};
+use crate::running::first_line;
 use crate::support::restart::Place;
 use crate::support::stopwatch::pause;
 use crate::support::{Finished, Server, eventually, finish, launched, skip, wait_for_exit};
@@ -139,18 +140,26 @@ fn an_endless_answer_is_not_waited_for() {
 }
 
 #[test]
-fn a_lock_lost_immediately_is_reported() {
-    let fleeting = server(|mut stream| {
-        let _ = stream.write_all(b"LOCKED\n");
-    });
-    let mut run = poolcounter(&fleeting, &["run", "k", "--", "sh", "-c", "read line; exit 4"]);
-    let mut run = run.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start it");
-    let line = stderr_line(&mut run);
-    assert!(line.contains("the lock; the command continues"), "{line}");
-    drop(run.stdin.take());
-    assert_eq!(wait_for_exit(&mut run).code(), Some(4));
-    let output = ask(&fleeting, &["run", "--on-lost", "kill", "k", "--", "sleep", "60"]);
-    assert_eq!(output.code, Some(74), "{}", output.stderr);
+fn a_lock_that_is_lost_as_soon_as_the_command_runs_is_reported() {
+    for (on_lost, said, code) in [
+        ("warn", "the lock; the command continues", 4),
+        ("kill", "the lock; stopping the command", 74),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let words = ["--on-lost", on_lost, "k", "--", "sh", "-c", "echo runs; read line; exit 4"];
+        let mut run = poolcounter(&address, &[&["run"], &words[..]].concat());
+        run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut run = run.spawn().expect("start it");
+        let (mut stream, _) = listener.accept().expect("a connection");
+        stream.write_all(b"LOCKED\n").expect("room");
+        assert_eq!(first_line(&mut run), "runs");
+        drop(stream);
+        let line = stderr_line(&mut run);
+        assert!(line.contains(said), "{line}");
+        drop(run.stdin.take());
+        assert_eq!(wait_for_exit(&mut run).code(), Some(code));
+    }
 }
 
 #[test]

@@ -42,9 +42,9 @@ struct LockAttempt<'a> {
 /// all that happens meanwhile.
 ///
 /// If the connection ends during the wait, as when the server is restarted, the wait starts
-/// again, with what is left of the request's time. A server that accepts no connection is
-/// tried again for as long as the client tolerates it; then it is passed over. A lock that was
-/// granted is never asked for again.
+/// again, with what is left of the request's time. An end behind the lock that is there before
+/// this returns is such an end, too. A server that accepts no connection is tried again for as
+/// long as the client tolerates it; then it is passed over.
 ///
 /// # Errors
 /// [`Error::Refused`], before it connects, when the request is invalid. Others when no server
@@ -104,9 +104,11 @@ impl LockAttempt<'_> {
             // waited come back to this one too.
             addresses = all.of(&stream);
             let asked = Instant::now();
-            let why = match self.ask(server, stream) {
+            let answered = self.ask(server, stream);
+            let had_lock = matches!(answered, Ok(Outcome::Locked(_)));
+            let why = match answered.and_then(still_held) {
                 Err(Error::Lost { cause, .. }) if may_pass(&cause) => cause,
-                answered => return answered.map(Ok),
+                held => return held.map(Ok),
             };
             let waited = asked.elapsed();
             let was_closed = is_closed(&why);
@@ -116,7 +118,7 @@ impl LockAttempt<'_> {
             }
             (self.observer)(Progress::Lost(server, &why));
             self.lost = Some((server.clone(), why));
-            if was_closed && !self.may_return(server, &addresses, asked)? {
+            if was_closed && !self.may_return(server, &addresses, asked, had_lock)? {
                 let why = "it accepts connections, but does not answer";
                 return Ok(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
             }
@@ -151,11 +153,12 @@ impl LockAttempt<'_> {
         server: &ServerName,
         addresses: &Addresses,
         asked: Instant,
+        had_lock: bool,
     ) -> Result<bool, Error> {
         match look_after(|| addresses.connect(TOLERATED_MIN), asked) {
             Finding::StillRuns => {
                 let key = self.request.key().to_vec();
-                Err(Error::TurnedAway { key, server: server.clone() })
+                Err(Error::TurnedAway { key, server: server.clone(), had_lock })
             }
             Finding::Silent => Ok(false),
             Finding::HasEnded => Ok(true),
@@ -171,6 +174,14 @@ impl LockAttempt<'_> {
     fn time_left(&self) -> Option<Duration> {
         self.ends_at.map(|at| at.saturating_duration_since(Instant::now()))
     }
+}
+
+/// A lock that is lost already is none.
+fn still_held(outcome: Outcome) -> Result<Outcome, Error> {
+    if let Outcome::Locked(lock) = &outcome {
+        lock.check_held()?;
+    }
+    Ok(outcome)
 }
 
 /// Connects as soon as one of the addresses accepts.

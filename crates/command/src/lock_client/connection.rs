@@ -3,9 +3,12 @@
 use super::error::Error;
 use super::lock::{Lock, Outcome};
 use super::request::LockRequest;
+use connect::failed_call::named;
 use connect::{ServerName, Stream};
 use protocol::Reply;
 use protocol::lines::{Line, Lines};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -55,6 +58,25 @@ impl Connection {
         self.exchange(b"RELEASE\n", Some(ANSWER_TIMEOUT), key, &[Reply::Released]).map(drop)
     }
 
+    /// Looks whether the connection still is as it was when the server gave the lock on this key.
+    /// Does not wait.
+    ///
+    /// # Errors
+    /// It has ended, or the server has said more.
+    pub(super) fn check_held(&self, key: &[u8]) -> Result<(), Error> {
+        let mut wanted = [PollFd::new(&self.stream, PollFlags::IN)];
+        let ready = retry_on_intr(|| poll(&mut wanted, Some(&Timespec::default())));
+        if ready.map_err(|e| self.lost(key, named("ppoll")(e)))? == 0 {
+            return Ok(());
+        }
+        let mut buffer = [0; SHOWN_BYTES_MAX];
+        match (&self.stream).read(&mut buffer) {
+            Ok(0) => Err(self.lost(key, closed())),
+            Ok(received) => Err(Error::Unexpected(beginning(&buffer[..received]))),
+            Err(e) => Err(self.lost(key, e)),
+        }
+    }
+
     /// Sends a line about a key and waits for one of these answers, for this time at most. After
     /// an error the state of the lock is unknown: the connection must be closed.
     fn exchange(
@@ -65,8 +87,11 @@ impl Connection {
         answers: &[Reply],
     ) -> Result<Reply, Error> {
         let answer = (&self.stream).write_all(line).and_then(|()| self.answer(time, answers));
-        let lost = |cause| Error::Lost { key: key.to_vec(), server: self.server.clone(), cause };
-        answer.map_err(lost)?.map_err(Error::Unexpected)
+        answer.map_err(|cause| self.lost(key, cause))?.map_err(Error::Unexpected)
+    }
+
+    fn lost(&self, key: &[u8], cause: io::Error) -> Error {
+        Error::Lost { key: key.to_vec(), server: self.server.clone(), cause }
     }
 
     /// The inner error is an answer that is none of these.
@@ -88,10 +113,7 @@ impl Connection {
             let is_last = left.is_some_and(|left| left.is_zero());
             self.stream.set_read_timeout(left.map(|left| left.max(SHORTEST_READ)))?;
             let received = match (&self.stream).read(&mut buffer) {
-                Ok(0) => {
-                    let why = "the server closed it";
-                    return Err(io::Error::new(ErrorKind::UnexpectedEof, why));
-                }
+                Ok(0) => return Err(closed()),
                 Ok(received) => received,
                 Err(e) if e.kind() == ErrorKind::Interrupted && !is_last => continue,
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -107,6 +129,10 @@ impl Connection {
             }
         }
     }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(ErrorKind::UnexpectedEof, "the server closed it")
 }
 
 /// The answer that these bytes complete, if any.
@@ -148,6 +174,7 @@ impl AsFd for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use connect::is_closed;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
@@ -165,6 +192,24 @@ mod tests {
             matches!(&error, Error::Lost { cause, .. } if cause.kind() == ErrorKind::TimedOut),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_lock_is_held_until_the_server_ends_the_connection_or_says_more() {
+        let check_after = |act: fn(UnixStream)| {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            let stream = Stream::from(OwnedFd::from(ours));
+            let connection = Connection::new(stream, "10.1.2.3".parse().expect("a server"));
+            let kept = theirs.try_clone().expect("a descriptor");
+            assert!(connection.check_held(b"k").is_ok());
+            act(theirs);
+            (connection.check_held(b"k").expect_err("an end"), kept)
+        };
+        let (error, _kept) =
+            check_after(|theirs| theirs.shutdown(std::net::Shutdown::Both).expect("open"));
+        assert!(matches!(error, Error::Lost { cause, .. } if is_closed(&cause)));
+        let (error, _kept) = check_after(|mut theirs| theirs.write_all(b"DO").expect("room"));
+        assert!(matches!(error, Error::Unexpected(said) if said == "DO"));
     }
 
     #[test]

@@ -30,13 +30,15 @@ pub(crate) enum Error {
         /// Why.
         cause: io::Error,
     },
-    /// The server closed the connection without an answer, and still runs: an operator has
-    /// ended the wait, or the server does not admit this host.
+    /// The server closed the connection before the lock could be used, and still runs: an operator
+    /// has ended the wait, or the server does not admit this host.
     TurnedAway {
         /// The key that was asked for.
         key: Vec<u8>,
         /// The server.
         server: ServerName,
+        /// The server gave the lock first, so it admits this host.
+        had_lock: bool,
     },
     /// The server sent this, which is no answer to the request. The connection is closed.
     Unexpected(String),
@@ -64,7 +66,16 @@ impl fmt::Display for Error {
                 let key = String::from_utf8_lossy(key);
                 write!(f, "{key}: the connection to {server} is lost: {cause}")
             }
-            Error::TurnedAway { key, server } => {
+            Error::TurnedAway { key, server, had_lock: true } => {
+                let key = String::from_utf8_lossy(key);
+                write!(
+                    f,
+                    "{key}: {server} gave the lock, and closed the connection before the command \
+                     was started; it still runs, so a rule's max-hold was over, or an operator \
+                     has freed the lock"
+                )
+            }
+            Error::TurnedAway { key, server, had_lock: false } => {
                 let key = String::from_utf8_lossy(key);
                 write!(
                     f,

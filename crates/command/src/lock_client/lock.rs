@@ -46,6 +46,15 @@ impl Lock {
         self.connection.release(&self.key)
     }
 
+    /// Looks before the lock is used: the answer may have lain unread while this process was
+    /// stopped, with the connection's end behind it.
+    ///
+    /// # Errors
+    /// The lock is lost, or the server has said more.
+    pub(super) fn check_held(&self) -> Result<(), Error> {
+        self.connection.check_held(&self.key)
+    }
+
     /// Whether the connection has ended. What the server answers to something that the command
     /// has written there by mistake is dropped.
     pub(crate) fn has_ended(&self) -> bool {
