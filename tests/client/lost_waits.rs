@@ -4,8 +4,10 @@ use crate::command::{binary, full, key_of, key_of_first, poolcounter, start, std
 use crate::running::{complaint, end, first_line, lasting};
 use crate::support::restart::{Place, restart};
 use crate::support::stopwatch::{Stopwatch, pause};
-use crate::support::{Finished, Server, daemon_command, eventually, finish, wait_for_exit};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use crate::support::{
+    Finished, Server, daemon_command, eventually, finish, send_signal, wait_for_exit,
+};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
@@ -387,19 +389,9 @@ fn a_job_that_starts_while_the_daemon_restarts_waits_for_it() {
     assert_eq!(wait_for_exit(&mut run).code(), Some(0));
 }
 
-/// Stops a `poolcounter run` that waits, as Ctrl-Z or a frozen cgroup does.
-fn stop(run: &Child) {
-    let run = Pid::from_child(run);
-    kill_process(run, Signal::STOP).expect("a signal");
-    waitid(WaitId::Pid(run), WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).expect("it stops");
-}
-
-fn go_on(run: &Child) {
-    kill_process(Pid::from_child(run), Signal::CONT).expect("a signal");
-}
-
-/// Whether an open connection of the process has no end to be read.
-fn is_connected(run: &Child) -> bool {
+/// Whether the end of a connection has reached the process, which has not closed its own side
+/// (proc_net_tcp(5)).
+fn has_an_end_to_read(run: &Child) -> bool {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", run.id())).expect("descriptors");
     let targets = descriptors.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
     let sockets: Vec<String> = targets.map(|target| target.display().to_string()).collect();
@@ -407,12 +399,12 @@ fn is_connected(run: &Child) -> bool {
     let mut rows = connections.lines().skip(1).map(|row| row.split_whitespace());
     rows.any(|mut row| {
         let (state, inode) = (row.nth(3).expect("a state"), row.nth(5).expect("an inode"));
-        state == ESTABLISHED && sockets.contains(&format!("socket:[{inode}]"))
+        state == CLOSE_WAIT && sockets.contains(&format!("socket:[{inode}]"))
     })
 }
 
 /// As the kernel's tcp_states.h has it.
-const ESTABLISHED: &str = "01";
+const CLOSE_WAIT: &str = "08";
 
 /// The end is behind `LOCKED`, and both are there when `run` continues.
 #[test]
@@ -424,12 +416,12 @@ fn no_command_is_started_when_the_daemon_has_taken_the_lock_back() {
         let mut holder = server.connect();
         assert_eq!(holder.ask("ACQ4ME k 1 99 60"), "LOCKED");
         let mut waiter = waiter(&server, &server.address().to_string(), &["-t", "600"], "k");
-        stop(&waiter);
+        send_signal(&waiter, Signal::STOP);
         assert_eq!(holder.ask("RELEASE"), "RELEASED");
         let order = [order, &["--control-socket", &control]].concat();
         assert_eq!(finish(&mut poolcounter("", &order)).code, Some(0), "{order:?}");
-        assert!(eventually(|| !is_connected(&waiter)), "{order:?}");
-        go_on(&waiter);
+        assert!(eventually(|| has_an_end_to_read(&waiter)), "{order:?}");
+        send_signal(&waiter, Signal::CONT);
         assert_eq!(wait_for_exit(&mut waiter).code(), Some(75), "{order:?}");
         assert_eq!(first_line(&mut waiter), "", "{order:?}");
         let said = complaint(&mut waiter);
@@ -446,14 +438,14 @@ fn a_lock_that_is_lost_by_a_restart_before_the_command_is_started_is_asked_for_a
     let mut holder = server.connect();
     assert_eq!(holder.ask("ACQ4ME k 1 99 60"), "LOCKED");
     let mut waiter = waiter(&server, &address.to_string(), &["-t", "600"], "k");
-    stop(&waiter);
+    send_signal(&waiter, Signal::STOP);
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
     drop(server);
-    assert!(eventually(|| !is_connected(&waiter)));
+    assert!(eventually(|| has_an_end_to_read(&waiter)));
     let server = again(address);
     let mut holder = server.connect();
     assert_eq!(holder.ask("ACQ4ME k 1 99 60"), "LOCKED");
-    go_on(&waiter);
+    send_signal(&waiter, Signal::CONT);
     assert!(eventually(|| server.counter("waiting_workers") == 1), "it does not wait");
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
     assert_eq!(first_line(&mut waiter), "k");
@@ -467,44 +459,11 @@ fn a_lock_that_survives_a_hot_restart_is_used_by_a_run_that_was_stopped() {
     let mut holder = server.connect();
     assert_eq!(holder.ask("ACQ4ME k 1 99 60"), "LOCKED");
     let mut waiter = waiter(&server, &server.address().to_string(), &["-t", "600"], "k");
-    stop(&waiter);
+    send_signal(&waiter, Signal::STOP);
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
     restart(&server);
-    go_on(&waiter);
+    send_signal(&waiter, Signal::CONT);
     assert_eq!(first_line(&mut waiter), "k");
     assert_eq!(end(waiter).code(), Some(0));
     assert_eq!(server.counter("total_acquired"), 2);
-}
-
-#[test]
-fn a_connection_that_ends_behind_the_lock_is_a_lost_wait_however_it_ends() {
-    let resets = |stream: &TcpStream| {
-        let linger = Some(Duration::ZERO);
-        rustix::net::sockopt::set_socket_linger(stream, linger).expect("an option");
-    };
-    for ends in [|_: &TcpStream| {}, resets] {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let words = ["run", "-t", "600", "k", "--", "echo", "ran"];
-        let mut run = poolcounter(&address, &words);
-        let mut run = run.stdout(Stdio::piped()).spawn().expect("start it");
-        let (mut first, _) = listener.accept().expect("a connection");
-        BufReader::new(&first).read_line(&mut String::new()).expect("a request");
-        stop(&run);
-        first.write_all(b"LOCKED\n").expect("room");
-        ends(&first);
-        drop(first);
-        assert!(eventually(|| !is_connected(&run)));
-        go_on(&run);
-        let requests = Requests::default();
-        let asked = requests.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                converse(&stream, &asked, &|_| "LOCKED\n");
-            }
-        });
-        assert_eq!(first_line(&mut run), "ran");
-        assert_eq!(wait_for_exit(&mut run).code(), Some(0));
-        assert_eq!(requests.count(), 1);
-    }
 }

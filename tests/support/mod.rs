@@ -195,12 +195,7 @@ impl Server {
 
     /// A stop has come into effect when this returns.
     pub(crate) fn signal(&self, signal: Signal) {
-        let process = Pid::from_child(&self.child);
-        kill_process(process, signal).expect("send a signal");
-        if signal == Signal::STOP {
-            let ended = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            waitid(WaitId::Pid(process), ended).expect("it stops");
-        }
+        send_signal(&self.child, signal);
     }
 
     /// True while the process lives.
@@ -346,6 +341,16 @@ fn wait_readable(descriptor: &impl AsFd, timeout: Duration) -> bool {
 /// The kernel's backlog of a listening socket: `Send-Q` of `ss`.
 pub(crate) fn backlog(address: SocketAddr) -> u32 {
     number_of_listener(address, 2)
+}
+
+/// A stop has come into effect when this returns.
+pub(crate) fn send_signal(child: &Child, signal: Signal) {
+    let process = Pid::from_child(child);
+    kill_process(process, signal).expect("send a signal");
+    if signal == Signal::STOP {
+        let ended = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(process), ended).expect("it stops");
+    }
 }
 
 /// How many connections wait to be accepted: `Recv-Q` of `ss`.

@@ -42,9 +42,9 @@ struct LockAttempt<'a> {
 /// all that happens meanwhile.
 ///
 /// If the connection ends during the wait, as when the server is restarted, the wait starts
-/// again, with what is left of the request's time. An end behind the lock that is there before
-/// this returns is such an end, too. A server that accepts no connection is tried again for as
-/// long as the client tolerates it; then it is passed over.
+/// again, with what is left of the request's time. It also does if the connection has ended since
+/// the server gave the lock. A server that accepts no connection is tried again for as long as the
+/// client tolerates it; then it is passed over.
 ///
 /// # Errors
 /// [`Error::Refused`], before it connects, when the request is invalid. Others when no server
@@ -176,7 +176,7 @@ impl LockAttempt<'_> {
     }
 }
 
-/// A lock that is lost already is none.
+/// The outcome, unless it is a lock that is lost already.
 fn still_held(outcome: Outcome) -> Result<Outcome, Error> {
     if let Outcome::Locked(lock) = &outcome {
         lock.check_held()?;

@@ -174,7 +174,7 @@ impl AsFd for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use connect::is_closed;
+    use std::net::{TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
@@ -194,22 +194,38 @@ mod tests {
         );
     }
 
+    /// What the look finds when the server's side of the connection has done this. It stays open
+    /// if it is returned.
+    fn look_after(act: impl Fn(TcpStream) -> Option<TcpStream>) -> Result<(), Error> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let ours = TcpStream::connect(listener.local_addr().expect("an address")).expect("room");
+        let (theirs, _) = listener.accept().expect("a connection");
+        let stream = Stream::from(OwnedFd::from(ours));
+        let connection = Connection::new(stream, "10.1.2.3".parse().expect("a server"));
+        connection.check_held(b"k").expect("nothing has happened");
+        let _kept = act(theirs);
+        poll(&mut [PollFd::new(&connection, PollFlags::IN)], None).expect("an event");
+        connection.check_held(b"k")
+    }
+
     #[test]
     fn a_lock_is_held_until_the_server_ends_the_connection_or_says_more() {
-        let check_after = |act: fn(UnixStream)| {
-            let (ours, theirs) = UnixStream::pair().expect("a pair");
-            let stream = Stream::from(OwnedFd::from(ours));
-            let connection = Connection::new(stream, "10.1.2.3".parse().expect("a server"));
-            let kept = theirs.try_clone().expect("a descriptor");
-            assert!(connection.check_held(b"k").is_ok());
-            act(theirs);
-            (connection.check_held(b"k").expect_err("an end"), kept)
+        let resets = |theirs: TcpStream| {
+            let linger = Some(Duration::ZERO);
+            rustix::net::sockopt::set_socket_linger(&theirs, linger).expect("an option");
+            None
         };
-        let (error, _kept) =
-            check_after(|theirs| theirs.shutdown(std::net::Shutdown::Both).expect("open"));
-        assert!(matches!(error, Error::Lost { cause, .. } if is_closed(&cause)));
-        let (error, _kept) = check_after(|mut theirs| theirs.write_all(b"DO").expect("room"));
-        assert!(matches!(error, Error::Unexpected(said) if said == "DO"));
+        let speaks = |mut theirs: TcpStream| {
+            theirs.write_all(b"DO").expect("room");
+            Some(theirs)
+        };
+        let cause = |found| match found {
+            Err(Error::Lost { cause, .. }) => cause.kind(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(cause(look_after(|_| None)), ErrorKind::UnexpectedEof);
+        assert_eq!(cause(look_after(resets)), ErrorKind::ConnectionReset);
+        assert!(matches!(look_after(speaks), Err(Error::Unexpected(said)) if said == "DO"));
     }
 
     #[test]

@@ -71,8 +71,8 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "{key}: {server} gave the lock, and closed the connection before the command \
-                     was started; it still runs, so a rule's max-hold was over, or an operator \
-                     has freed the lock"
+                     was started; it still runs, so a rule's max-hold may have been over, or an \
+                     operator may have freed the lock"
                 )
             }
             Error::TurnedAway { key, server, had_lock: false } => {
