@@ -114,9 +114,9 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "set" -d 'Replace the rule of this name, or put it in front of all others'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "off" -d 'Disable the rule of this name, also if it is in the file'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "reset" -d 'Return to the rule of this name in the file, or to none'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "reset" -d 'End the order about this rule that applies: what it replaced returns'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l for -d 'How long the rule applies, such as 90, 30m or 1h30m; then that of the file returns. [default: until another order]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l for -d 'How long the rule applies, such as 90, 30m or 1h30m; then what it replaced returns. [default: until another order]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l json -d 'Print the answer as JSON'
@@ -131,7 +131,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "set" -d 'Replace the rule of this name, or put it in front of all others'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "off" -d 'Disable the rule of this name, also if it is in the file'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "reset" -d 'Return to the rule of this name in the file, or to none'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "reset" -d 'End the order about this rule that applies: what it replaced returns'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
@@ -155,4 +155,4 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule control help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and __fish_seen_subcommand_from rule" -f -a "set" -d 'Replace the rule of this name, or put it in front of all others'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and __fish_seen_subcommand_from rule" -f -a "off" -d 'Disable the rule of this name, also if it is in the file'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and __fish_seen_subcommand_from rule" -f -a "reset" -d 'Return to the rule of this name in the file, or to none'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and __fish_seen_subcommand_from rule" -f -a "reset" -d 'End the order about this rule that applies: what it replaced returns'

@@ -116,6 +116,53 @@ fn check_warns_until_orders_without_an_end_are_taken_back() {
     assert_eq!(check().code, Some(0), "{}", check().stdout);
 }
 
+/// As the runbook's order against a flood, given for a second address.
+#[test]
+fn no_rule_is_taken_from_other_keys_without_a_word() {
+    let daemon = Daemon::start();
+    let set = |name: &str, key: &str| {
+        daemon.ask(&["rule", "set", name, "--for", "30m", key, "maxqueue=1"])
+    };
+    assert_eq!(set("flood", "x:1").code, Some(0));
+    let refused = set("flood", "x:2");
+    assert_eq!(refused.code, Some(1), "{}", refused.stdout);
+    for part in ["flood x:1 maxqueue=1 is in force", "choose another name, such as flood2"] {
+        assert!(refused.stdout.contains(part), "{}", refused.stdout);
+    }
+    assert_eq!(set("flood2", "x:2").code, Some(0));
+    let mut holders = ["x:1", "x:2"].map(|key| (daemon.server.connect(), key));
+    for (holder, key) in &mut holders {
+        assert_eq!(holder.ask(&format!("ACQ4ME {key} 9 9 0")), "LOCKED");
+        assert_eq!(daemon.answer(key), "QUEUE_FULL");
+    }
+}
+
+#[test]
+fn a_lasting_rule_stays_below_one_for_a_time() {
+    let daemon = Daemon::start();
+    let address = daemon.server.address().to_string();
+    let rule = |words: &[&str]| {
+        let answer = daemon.ask(&[&["rule"], words].concat());
+        assert_eq!(answer.code, Some(0), "{words:?}: {}", answer.stdout);
+        answer.stdout.trim_end().to_owned()
+    };
+    let file = || vec!["file pages *cache:* workers=2", "file bots bot:* deny"];
+    rule(&["set", "cap", "x:*", "maxqueue=9"]);
+    rule(&["set", "cap", "--for", "2h", "x:*", "deny"]);
+    assert_eq!(daemon.answer("x:1"), "QUEUE_FULL");
+    let mut listed_now = vec!["set cap x:* deny"];
+    listed_now.extend(file());
+    listed_now.push("below cap x:* maxqueue=9");
+    assert_eq!(listed(&daemon), listed_now);
+    let warned = ask(&address, &["check"]);
+    assert_eq!(warned.code, Some(1), "{}", warned.stdout);
+    assert_eq!(rule(&["reset", "cap"]), "OK rule cap x:* maxqueue=9, set by an earlier order");
+    assert_eq!(daemon.answer("x:1"), "LOCKED");
+    assert_eq!(rule(&["reset", "cap"]), "OK rule cap is gone");
+    assert_eq!(listed(&daemon), file());
+    assert_eq!(ask(&address, &["check"]).code, Some(0));
+}
+
 #[test]
 fn top_shows_groups_with_their_keys() {
     let daemon = Daemon::start();

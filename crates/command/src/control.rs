@@ -524,7 +524,7 @@ pub(super) fn free(options: &FreeOptions) -> ExitCode {
 pub(super) enum RuleAction {
     /// Replace the rule of this name, or put it in front of all others.
     Set {
-        /// How long the rule applies, such as 90, 30m or 1h30m; then that of the file
+        /// How long the rule applies, such as 90, 30m or 1h30m; then what it replaced
         /// returns. [default: until another order]
         #[arg(long = "for", value_name = "TIME", value_parser = parse_bounded_duration)]
         lasts: Option<Duration>,
@@ -544,7 +544,7 @@ pub(super) enum RuleAction {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Return to the rule of this name in the file, or to none.
+    /// End the order about this rule that applies: what it replaced returns.
     Reset {
         /// The rule.
         #[arg(value_name = "NAME")]

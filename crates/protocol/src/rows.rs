@@ -324,9 +324,10 @@ pub struct RuleRow {
     pub pattern: String,
     /// Such as `workers=2`.
     pub settings: Vec<String>,
-    /// `file`, `option`, `set` by an order, or `off`.
+    /// `file`, `option`, `set` by an order, `off`, or `below` an order for a time, after which it
+    /// applies again.
     pub from: String,
-    /// How many keys it matches; like the next three null for a rule that is off.
+    /// How many keys it matches; like the next three null for a rule that is not in force.
     pub keys: Option<u64>,
     /// Locks of these keys that are held.
     pub holders: Option<u64>,

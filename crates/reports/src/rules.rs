@@ -20,21 +20,47 @@ use protocol::rows::{LimitRow, RuleRow};
 pub struct RuleSource {
     /// The rule.
     pub rule: Rule,
-    /// An operator has set it, or turned it off.
-    pub is_set: bool,
-    /// It is not in force.
-    pub is_off: bool,
-    /// When it ends.
-    pub until: Option<Time>,
+    /// Where it comes from.
+    pub origin: RuleOrigin,
+}
+
+/// Where a rule comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleOrigin {
+    /// The file of rules.
+    File,
+    /// `--max-hold`.
+    Option,
+    /// An operator has set it.
+    Set {
+        /// When it ends.
+        until: Option<Time>,
+    },
+    /// Not in force: it lies below an order for a time, and applies again after that.
+    Below,
+    /// Not in force: an operator has turned it off.
+    Off,
 }
 
 impl RuleSource {
+    fn is_in_force(&self) -> bool {
+        !matches!(self.origin, RuleOrigin::Below | RuleOrigin::Off)
+    }
+
     pub(super) fn word(&self) -> &'static str {
-        match self {
-            RuleSource { is_off: true, .. } => "off",
-            RuleSource { is_set: true, .. } => "set",
-            RuleSource { rule, .. } if rule.name.is_empty() => "option",
-            _ => "file",
+        match self.origin {
+            RuleOrigin::File => "file",
+            RuleOrigin::Option => "option",
+            RuleOrigin::Set { .. } => "set",
+            RuleOrigin::Below => "below",
+            RuleOrigin::Off => "off",
+        }
+    }
+
+    fn until(&self) -> Option<Time> {
+        match self.origin {
+            RuleOrigin::Set { until } => until,
+            _ => None,
         }
     }
 }
@@ -73,13 +99,13 @@ pub(super) fn limits_of(rules: &Rules, matches: Matches) -> Vec<LimitRow> {
 /// The setting by which each request is refused: a limit that has it has no other.
 pub(super) const DENY: &str = "deny";
 
-/// The rules in force in the order in which they apply, then those that are off.
+/// The rules in force in the order in which they apply, then the others.
 pub fn list(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> ListReport {
     let in_force = view.engine.rules().in_force();
     let row = |source: &RuleSource| {
         // An order during the scan may have changed it, or ended it.
         let now = in_force.iter().find(|now| now.rule.identity() == source.rule.identity());
-        let now = now.filter(|_| !source.is_off);
+        let now = now.filter(|_| source.is_in_force());
         let seen = now.map(|_| scan.of_rule(&source.rule));
         let settings = source.rule.settings.to_string();
         RuleRow {
@@ -91,7 +117,7 @@ pub fn list(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> ListRepor
             holders: seen.map(|seen| seen.holders),
             waiters: seen.map(|seen| seen.waiters),
             changed: now.map(|now| now.changed),
-            left_s: source.until.map(|until| seconds(until.ns_since(view.now))),
+            left_s: source.until().map(|until| seconds(until.ns_since(view.now))),
         }
     };
     ListReport::Rules(RulesReport {

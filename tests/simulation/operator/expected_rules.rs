@@ -24,12 +24,21 @@ pub(super) enum RuleLine {
     Reset(String),
 }
 
-/// What an order has changed.
+/// What orders have changed about a name.
 struct Change {
     name: String,
-    rule: Option<String>,
-    is_off: bool,
-    until_ns: Option<u64>,
+    /// What the order without an end says: a rule, or that there is none.
+    lasting: Option<Option<String>>,
+    /// The rule of the order that ends by itself, and when that is.
+    timed: Option<(String, u64)>,
+}
+
+impl Change {
+    /// What it puts in the place of the file's rule.
+    fn in_force(&self) -> Option<&String> {
+        let timed = self.timed.as_ref().map(|(rule, _)| rule);
+        timed.or(self.lasting.as_ref().and_then(Option::as_ref))
+    }
 }
 
 /// The rules by where they come from.
@@ -104,59 +113,80 @@ impl ExpectedRules {
         self.is_in_file(name) || self.changes.iter().any(|change| change.name == name)
     }
 
-    /// Invariant: `RULE SET` replaces the rule of a name, or puts it in front of all others; `RULE
-    /// OFF` disables it; `RULE RESET` returns to that of the file. Without settings, only a rule of
-    /// the file can be replaced.
+    /// Invariant: `RULE SET` replaces the rule of a name, or puts it in front of all others, and
+    /// `RULE OFF` disables it; `FOR` lies over what has no end. `RULE RESET` takes the upper one
+    /// away. Without settings, only a rule of the file can be replaced; a rule that an order has
+    /// set keeps its pattern.
     pub(super) fn apply(&mut self, line: RuleLine) {
         let now_ns = kernel(|k| k.now_ns);
-        let change = match line {
+        match line {
             RuleLine::Reset(name) => {
-                return self.changes.retain(|change| change.name != name);
+                for change in self.changes.iter_mut().filter(|change| change.name == name) {
+                    if change.timed.take().is_none() {
+                        change.lasting = None;
+                    }
+                }
             }
-            RuleLine::Off(name) if !self.is_known(&name) => return,
+            RuleLine::Off(name) if !self.is_known(&name) => {}
             RuleLine::Off(name) => {
-                let known = self.changes.iter().find(|change| change.name == name);
-                let rule = known.and_then(|change| change.rule.clone());
-                Change { name, rule, is_off: true, until_ns: None }
+                let change = self.change_of(&name);
+                (change.lasting, change.timed) = (Some(None), None);
             }
             RuleLine::Set { name, rule, .. } if !has_settings(&rule) && !self.is_in_file(&name) => {
-                return;
             }
             RuleLine::Set { name, rule, for_s } => {
-                let until_ns = for_s.map(|seconds| now_ns + seconds * 1_000_000_000);
-                Change { name, rule: Some(rule), is_off: false, until_ns }
+                let change = self.change_of(&name);
+                let has_other_pattern = |old: &String| pattern_of(old) != pattern_of(&rule);
+                if !change.in_force().is_some_and(has_other_pattern) {
+                    match for_s {
+                        Some(seconds) => {
+                            change.timed = Some((rule, now_ns + seconds * 1_000_000_000))
+                        }
+                        None => (change.lasting, change.timed) = (Some(Some(rule)), None),
+                    }
+                }
             }
-        };
-        match self.changes.iter_mut().find(|other| other.name == change.name) {
-            Some(other) => *other = change,
-            None => self.changes.insert(0, change),
         }
+        self.forget_empty();
+    }
+
+    fn change_of(&mut self, name: &str) -> &mut Change {
+        let at = self.changes.iter().position(|change| change.name == name).unwrap_or_else(|| {
+            self.changes.insert(0, Change { name: name.to_owned(), lasting: None, timed: None });
+            0
+        });
+        &mut self.changes[at]
+    }
+
+    fn forget_empty(&mut self) {
+        self.changes.retain(|change| change.lasting.is_some() || change.timed.is_some());
     }
 
     /// In the order in which they apply.
     pub(super) fn in_force(&self) -> Vec<String> {
-        let new = self.changes.iter();
-        let new = new.filter(|change| !change.is_off && !self.is_in_file(&change.name));
-        let new = new.filter_map(|change| change.rule.clone());
+        let new = self.changes.iter().filter(|change| !self.is_in_file(&change.name));
+        let new = new.filter_map(Change::in_force);
         let replaced = self.file.iter().filter_map(|rule| {
             match self.changes.iter().find(|change| change.name == name_of(rule)) {
-                None => Some(rule.clone()),
-                Some(change) if change.is_off => None,
-                Some(change) => change.rule.clone(),
+                None => Some(rule),
+                Some(change) => change.in_force(),
             }
         });
-        new.chain(replaced).chain(self.options.iter().cloned()).collect()
+        new.chain(replaced).chain(&self.options).cloned().collect()
     }
 
     /// Invariant: A rule that was set `FOR` some time ends in the first turn after that.
     pub(super) fn expire(&mut self) {
         let now_ns = kernel(|k| k.now_ns);
-        self.changes.retain(|change| change.until_ns.is_none_or(|until_ns| until_ns > now_ns));
+        for change in &mut self.changes {
+            change.timed.take_if(|(_, until_ns)| *until_ns <= now_ns);
+        }
+        self.forget_empty();
     }
 
     /// When the next change ends.
     pub(super) fn next_end_ns(&self) -> Option<u64> {
-        self.changes.iter().filter_map(|change| change.until_ns).min()
+        self.changes.iter().filter_map(|change| change.timed.as_ref()).map(|timed| timed.1).min()
     }
 }
 
@@ -170,6 +200,10 @@ fn rules_in(text: &str) -> Vec<String> {
 /// More than a name and a pattern.
 fn has_settings(rule: &str) -> bool {
     rule.split(' ').count() > 2
+}
+
+fn pattern_of(rule: &str) -> Option<&str> {
+    rule.split(' ').nth(1)
 }
 
 fn name_of(rule: &str) -> &str {

@@ -119,14 +119,16 @@ fn report_on_a_crowd(random: &mut Random) -> Vec<Step> {
 fn change_rules_in_a_crowd(random: &mut Random) -> Vec<Step> {
     const ORDERS: &[&str] = &[
         "RULE SET crowd c* total=9",
-        "RULE SET crowd *b workers=1 max-hold=1s",
-        "RULE SET crowd FOR 1s * workers=3 total=40",
+        "RULE SET back *b workers=1 max-hold=1s",
+        "RULE SET crowd FOR 1s c* workers=3 total=40",
+        "RULE SET all FOR 1s * workers=3 total=40",
         "RULE SET shared s* workers=1 timeout=1s",
         "RULE SET shared s* workers=5",
         "RULE SET front *c* total=300 max-hold=2s",
         "RULE OFF shared",
         "RULE RESET crowd",
         "RULE RESET shared",
+        "RULE RESET all",
         "RULES",
         "STATS JSON",
         "STATS KEYS",

@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 /// The group of the keys that no named rule of the file matches.
 pub(crate) const OTHER: &str = "other";
 
-const NAME_BYTES_MAX: usize = 32;
+/// A name has at most this many bytes.
+pub const NAME_BYTES_MAX: usize = 32;
 
 /// Stands for the name of a rule that has none, in snapshots.
 const NO_NAME: &str = "-";

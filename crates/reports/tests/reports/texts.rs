@@ -7,7 +7,7 @@ use engine::view::Phase;
 use engine::{ClientId, Engine, HashSeed, Time};
 use protocol::reports::ProcessFigures;
 use protocol::{Acquire, Command, List, MatchingKeys, Mode, Query, Span, Subject, key_text};
-use reports::rules::RuleSource;
+use reports::rules::{RuleOrigin, RuleSource};
 use reports::scan::Scan;
 use reports::{Peers, ReportView, RuleOrders, ServerFigures, StatsAnswer};
 use reports::{json, lists, metrics, rules, stats, text};
@@ -567,11 +567,10 @@ fn the_list_of_a_key_names_the_rules_that_limit_it() {
 
 /// The rows of `RULES` for these rules, in words, without those of other rules.
 fn rule_rows(engine: &Engine, scan: &Scan, rules: &[&str]) -> Vec<String> {
-    let source = |rule: &&str| RuleSource {
-        rule: Rule::try_from((*rule).to_owned()).expect("a rule"),
-        is_set: false,
-        is_off: false,
-        until: None,
+    let source = |rule: &&str| {
+        let rule = Rule::try_from((*rule).to_owned()).expect("a rule");
+        let origin = if rule.name.is_empty() { RuleOrigin::Option } else { RuleOrigin::File };
+        RuleSource { rule, origin }
     };
     let sources: Vec<RuleSource> = rules.iter().map(source).collect();
     let text = text(&rules::list(&view(engine, at_ms(0), false), scan, &sources));
