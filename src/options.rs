@@ -90,8 +90,8 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = group::CLIENTS)]
     pub max_connections_per_ip: Option<usize>,
 
-    /// Decide by the rules in this file instead of the numbers of clients. A hot restart
-    /// reads it again. [default: no rules]
+    /// Limit groups of keys by the rules in this file. A hot restart reads it again.
+    /// [default: no rules]
     #[arg(long, value_name = "FILE",
           value_parser = parse_path, value_hint = ValueHint::FilePath,
           help_heading = group::LIMITS)]

@@ -4,7 +4,7 @@ complete -c poolcounterd -l backlog -d 'Connections that the kernel queues until
 complete -c poolcounterd -l allow -d 'Serve only these addresses, such as 10.0.0.0/8 or 2001:db8::/32, and close other connections. May be given several times. [default: serve all]' -r
 complete -c poolcounterd -l max-connections -d 'Serve at most this many connections at a time, and close further ones at once. [default: as many as there are descriptors]' -r
 complete -c poolcounterd -l max-connections-per-ip -d 'Serve at most this many connections from one address at a time, and close further ones at once. [default: no limit]' -r
-complete -c poolcounterd -l rules -d 'Decide by the rules in this file instead of the numbers of clients. A hot restart reads it again. [default: no rules]' -r -F
+complete -c poolcounterd -l rules -d 'Limit groups of keys by the rules in this file. A hot restart reads it again. [default: no rules]' -r -F
 complete -c poolcounterd -l max-hold -d 'Close the connection of a client that has held a lock for this long. `*` in the pattern matches anything, \\xNN a byte. May be given several times; the first pattern that matches a key counts. [default: no limit]' -r
 complete -c poolcounterd -l keepalive -d 'Probe the host of a client that is silent; if it does not respond, free its locks after 1.5 times this time. 0 turns this off' -r
 complete -c poolcounterd -l http -d 'Also serve HTTP at this address, for monitoring and browsers, read-only. May be given several times. [default: none]' -r

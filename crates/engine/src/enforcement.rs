@@ -112,9 +112,9 @@ impl Engine {
         pool.holders.len() == 0 || self.has_room(pool, u32::MAX)
     }
 
-    /// Whether rules allow one more holder, or these `workers` where no rule says how many.
+    /// Whether these `workers` and the rules allow one more holder.
     fn has_room(&self, pool: &Pool, workers: u32) -> bool {
-        let workers = self.rules.workers(pool.matches).map_or(workers, |(_, workers)| workers);
+        let workers = self.rules.limit_workers(pool.matches, workers);
         pool.holders.len() < workers && self.rules.exhausted_total(pool.matches).is_none()
     }
 }

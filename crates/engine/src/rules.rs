@@ -1,5 +1,5 @@
-//! Operators' rules in force: which match a key, their numbers instead of the client's,
-//! exhausted totals.
+//! Operators' rules in force: which match a key, how they limit a client's numbers, exhausted
+//! totals.
 //!
 //! `enforcement` applies them to pools and requests.
 
@@ -223,6 +223,11 @@ impl Rules {
         self.first(matches, |settings| settings.workers.map(Into::into))
     }
 
+    /// How many clients may hold each key, of as many as a client allows.
+    pub(super) fn limit_workers(&self, matches: Matches, of_client: u32) -> u32 {
+        self.workers(matches).map_or(of_client, |(_, workers)| workers.min(of_client))
+    }
+
     /// The rule that limits the holders of all keys together, and its limit.
     pub(super) fn total(&self, matches: Matches) -> Option<(usize, u32)> {
         self.first(matches, |settings| settings.total.map(Into::into))
@@ -307,10 +312,9 @@ impl Rules {
         queue: QueueLen,
     ) -> LimitedRequest<'a> {
         let mut limited = *request;
-        let workers = self.workers(matches);
         let max_queue = self.first(matches, |settings| settings.max_queue);
         let timeout = self.first(matches, |settings| settings.timeout_s);
-        limited.workers = workers.map_or(request.workers, |(_, workers)| workers);
+        limited.workers = self.limit_workers(matches, request.workers);
         limited.max_queue = max_queue.map_or(request.max_queue, |(_, max_queue)| max_queue.into());
         if let Some((_, timeout_s)) = timeout {
             limited.timeout_s = limited.timeout_s.min(u32::from(timeout_s).into());
@@ -328,7 +332,7 @@ impl Rules {
             _ if without == with => None,
             _ if refuses.is_some() => refuses,
             (Verdict::Full, _) | (_, Verdict::Full) => max_queue.map(|(rule, _)| rule),
-            _ => workers.map(|(rule, _)| rule),
+            _ => self.workers(matches).map(|(rule, _)| rule),
         };
         let is_shortened = limited.timeout_s < request.timeout_s;
         LimitedRequest {

@@ -38,7 +38,7 @@ pub struct Rule {
 /// A rule's settings. A missing one comes from the next rule that matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSettings {
-    /// Instead of the client's number.
+    /// The most holders of each key.
     pub workers: Option<NonZeroU32>,
     /// Instead of the client's number.
     pub max_queue: Option<NonZeroU32>,

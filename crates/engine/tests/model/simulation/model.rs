@@ -259,7 +259,7 @@ impl Model {
     /// Whether its own limits, or those of rules, allow this waiter to hold its key.
     fn fits(&self, n: usize) -> bool {
         let Lock { key, workers, .. } = &self.locks[n];
-        let workers = self.setting(key, "workers").map_or(*workers, |(_, workers)| workers);
+        let workers = self.setting(key, "workers").map_or(*workers, |(_, n)| n.min(*workers));
         let total = self.setting(key, "total");
         self.holders(key) < workers
             && total.is_none_or(|(rule, total)| self.holders_of_total(rule) < total)
@@ -337,9 +337,11 @@ impl Model {
         // 5. rules
         let held = self.holders(request.key);
         let count = self.locks.iter().filter(|lock| lock.key == request.key).count() as u64;
-        let of_client = (request.workers.into(), request.max_queue.into(), request.timeout_s);
+        let of_client =
+            (u64::from(request.workers), u64::from(request.max_queue), request.timeout_s);
         let value = |name, default| self.setting(request.key, name).map_or(default, |(_, n)| n);
-        let (workers, max_queue) = (value("workers", of_client.0), value("maxqueue", of_client.1));
+        let workers = of_client.0.min(value("workers", of_client.0));
+        let max_queue = value("maxqueue", of_client.1);
         let timeout_s = of_client.2.min(value("timeout", of_client.2));
         let decide = |(workers, max_queue, timeout_s): (u64, u64, u64)| match () {
             // the queue is full
