@@ -84,7 +84,7 @@ locks: # after a change of Cargo.lock: the same versions for the other workspace
 	for workspace in $(OTHER_WORKSPACES); do cp Cargo.lock $$workspace/ \
 		&& $(CARGO) metadata --format-version 1 --manifest-path $$workspace/Cargo.toml > /dev/null || exit 1; done
 
-tools: # fetch what the tests need besides Rust
+tools: # get what the tests need besides Rust, or say how
 	@tests/support/fetch-tools.sh
 
 RUST_VERSION := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)

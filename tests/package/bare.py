@@ -15,6 +15,8 @@ from roots import BUILD_PATIENCE_S, PATIENCE_S, expect, make_root
 REPOSITORY = Path(__file__).resolve().parents[2]
 USER = "newcomer"
 CLONE = f"/home/{USER}/poolcounterd"
+# The packages that are installed.
+LIST = r"dpkg-query -Wf '${Package}\n'"
 
 # What an ordinary user cannot do. All other tests must run.
 SKIPS_ALLOWED = {
@@ -33,11 +35,10 @@ NETWORK_VARIABLES = re.compile(r"(http|https|all|no)_proxy|CARGO_(HTTP|NET|SOURC
 
 
 def packages():
-    """What README says to install before `make run`, and CONTRIBUTING before `make test`."""
-    found = [re.search(rf"^ *sudo apt install (.*?) *# {note}", (REPOSITORY / document).read_text(), re.M)
-             for document, note in [("README.md", "Debian 12: "), ("CONTRIBUTING.md", "for make test")]]
-    expect(all(found), "README or CONTRIBUTING does not say what to install")
-    return " ".join(line[1] for line in found)
+    """What README says to install before `make run`."""
+    found = re.search(r"^ *sudo apt install (.*?) *# Debian 12: ", (REPOSITORY / "README.md").read_text(), re.M)
+    expect(found, "README does not say what to install")
+    return found[1]
 
 
 def shown_in_readme():
@@ -58,10 +59,13 @@ class Bare:
             r'--customize-hook=printf "127.0.0.1 localhost\n::1 localhost\n" > "$1/etc/hosts"',
             # With the lists that `apt update` left there.
             "--skip=cleanup/apt/lists",
+            f'--customize-hook=chroot "$1" {LIST} > "$1/packages"',
             f'--customize-hook=chroot "$1" useradd -m -s /bin/bash {USER}',
         ])
         self._reach_the_network_as_here()
         self._clone()
+        # Of an earlier run.
+        self.run(f"{LIST} | grep -vxFf /packages | xargs -r dpkg --purge", user="root")
 
     def _reach_the_network_as_here(self):
         """The certificates that this machine trusts, its resolver, cargo's settings."""
@@ -81,7 +85,7 @@ class Bare:
         subprocess.run(command, check=True, stdout=self.world.log, stderr=self.world.log)
         subprocess.run(["chroot", self.root, "chown", "-R", f"{USER}:{USER}", f"/home/{USER}"], check=True)
 
-    def run(self, command, check=True, **variables):
+    def run(self, command, check=True, user=USER, **variables):
         """Runs a shell command in the clone, as a user at a terminal would, and
         returns its output."""
         self.world.log.write(f"+ {command}\n")
@@ -90,7 +94,7 @@ class Bare:
         settings = [f"--setenv={name}={value}" for name, value in {**network, **variables}.items()]
         nspawn = ["setpriv", "--pdeathsig", "KILL", "systemd-nspawn", "-q", "-D", self.root, "--as-pid2", "--pipe",
                   "--register=no", "--keep-unit", "--resolv-conf=copy-host", f"--machine=bare-{os.getpid()}",
-                  f"--user={USER}", *settings, "/bin/bash", "-c", f"cd {CLONE} && {{ {command}\n}} 2>&1"]
+                  f"--user={user}", *settings, "/bin/bash", "-c", f"cd {CLONE} && {{ {command}\n}} 2>&1"]
         environment = {"PATH": os.environ["PATH"], "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
         with in_a_cgroup(f"bare-{os.getpid()}", nspawn) as nspawn:
             start = os.fstat(self.world.log.fileno()).st_size
@@ -129,12 +133,13 @@ MAKE_RUN = f"PATIENCE_S={PATIENCE_S}" + r"""
 
 
 def a_user_runs_it(world):
-    """As README says, as a user: what to install, `make run` and its nc lines; and one
-    crate of tests, with the oldest supported compiler. Without optimization: the question
+    """As README says, as a user: what to install, `make run` and its nc lines, what `make test`
+    needs; and one crate of tests, with the oldest supported compiler. Without optimization: the question
     is whether it builds."""
     bare = Bare(world, "trixie")
     world.note(bare.run("cargo --version").split()[1])
     runs(bare, "-p 7532", 7532, **QUICK)
+    installs_programs(bare)
     one_crate(world, bare)
     leaves_nothing(bare)
 
@@ -157,6 +162,7 @@ def a_user_runs_and_tests(world):
     world.note(bare.run("cargo --version").split()[1])
     runs(bare, "", 7531)
     runs(bare, "-p 7532", 7532)
+    installs_programs(bare)
     tests(world, bare)
     leaves_nothing(bare)
     # What `make test` does not compile.
@@ -185,6 +191,14 @@ def runs(bare, arguments, port, **variables):
 
 def shape(text):
     return re.sub(r"\d+", "N", " ".join(text.split()))
+
+
+def installs_programs(bare):
+    """`make test` builds nothing while programs are missing, and says how root installs them."""
+    output = bare.run("rm -rf target/debug; make test && echo done; [ ! -e target/debug ]")
+    line = re.search(r"^ *sudo (apt install .*)\n", output, re.M)
+    expect(line and "Error" in output, f"`make test` printed {output}")
+    bare.run(f"DEBIAN_FRONTEND=noninteractive {line[1]} -y", user="root")
 
 
 def tests(world, bare):

@@ -1,32 +1,29 @@
 #!/bin/sh
-# Gets what some tests need besides Rust: strace injects faults below the daemon, ip
-# and ss show sockets and make network namespaces, tmux is a terminal that a test
-# drives, mandoc checks manual pages, Debian's C daemon is the
-# reference, Prometheus scrapes the daemon and both Debians' promtool check metrics and
-# rules. With the argument `browser` it gets Chromium instead, which shows the page at /.
-# As root, installs what is missing. Lists what it can't get in one line, with the
-# command that gets it. The tests that need it are then skipped, and fail if CI is set.
+# Gets what the tests need besides Rust: strace injects faults below the daemon, ip and ss
+# show sockets and make network namespaces, tmux is a terminal that a test drives, perl makes
+# system calls by number, mandoc checks manual pages, libFuzzer is C++; Debian's C daemon is
+# the reference, Prometheus scrapes the daemon and both Debians' promtool check metrics and
+# rules. With the argument `browser` it gets Chromium alone, which shows the page at /.
+# As root, installs the programs that are missing; otherwise it fails, with the line that does.
+# What can't be fetched is named, and its tests are skipped, or fail if CI is set.
 set -eu
 here=$(dirname "$0")
 
-wanted=${1-}
+# Each with its package.
+programs="c++:g++ mandoc:mandoc perl:perl ss:iproute2 strace:strace tmux:tmux"
+[ "${1-}" != browser ] || programs=chromium:chromium
 set --
-if [ "$wanted" = browser ]; then
-    command -v chromium > /dev/null || set -- "$@" chromium
-else
-    command -v strace > /dev/null || set -- "$@" strace
-    command -v ip > /dev/null || set -- "$@" iproute2
-    command -v tmux > /dev/null || set -- "$@" tmux
-    command -v mandoc > /dev/null || set -- "$@" mandoc
-fi
+for program in $programs; do
+    command -v "${program%:*}" > /dev/null || set -- "$@" "${program#*:}"
+done
 install() { DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "$@" >&2; }
 if [ $# -gt 0 ] && [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null; then
     if install "$@" || { apt-get -q update >&2 && install "$@"; }; then
         set --
     fi
 fi
-[ $# -eq 0 ] || echo "Some tests need missing programs: sudo apt-get install $*" >&2
-[ "$wanted" != browser ] || exit 0
+[ $# -eq 0 ] || { printf '\nPrograms for the tests are missing. This installs them:\n\n    sudo apt install %s\n\n' "$*" >&2; exit 1; }
+[ "$programs" != chromium:chromium ] || exit 0
 
 # Both Debians' promtool: each finds different mistakes. In Debian 12 it is part of
 # prometheus, which is one static program and also runs on 13.
