@@ -207,7 +207,7 @@ fn unread_output_stays_within_its_bound() {
 
 /// After a reset, the address that `--allow` checks can't be read any more.
 ///
-/// Fails if `Admission::admits` returns true when `peer_address` fails.
+/// Fails if `Admission::judge` returns `Verdict::Admitted` when `peer_address` fails.
 #[test]
 fn a_reset_does_not_slip_past_allow() {
     let arguments = "-l 0.0.0.0 --control /run/control.sock --allow 10.9.0.0/16";
@@ -265,7 +265,7 @@ fn requests_with_different_patterns_get_different_answers() {
 
 /// The rest of the request came too late. An answer to HEAD has no body.
 ///
-/// Fails if `Exchange::answer` does not set `is_head_only` from the received part of the head.
+/// Fails if `Exchange::answer` sends `AnswerPart::All` when the head is not complete.
 #[test]
 fn a_late_head_request_is_answered_without_a_body() {
     let head = Say::Http("HEAD /stats.json HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -58,11 +58,6 @@ impl Addresses {
         stream.peer().map_or_else(|| self.clone(), |address| Addresses(vec![address]))
     }
 
-    /// Whether there is a single address.
-    pub fn is_one(&self) -> bool {
-        self.0.len() < 2
-    }
-
     /// Connects to the first address that accepts. They share the time: one that is silent leaves
     /// the next its part.
     ///

@@ -197,10 +197,6 @@ pub struct LimitRow {
     pub settings: Vec<String>,
 }
 
-impl Row for LimitRow {
-    const COLUMNS: &'static [&'static str] = &["rule", "settings"];
-}
-
 /// The connections from an address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -441,7 +437,6 @@ mod tests {
         check::<HoldRow>();
         check::<LockRow>();
         check::<FreedRow>();
-        check::<LimitRow>();
         check::<ClientRow>();
         check::<TopRow>();
         check::<SlowRow>();
