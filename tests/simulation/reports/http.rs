@@ -387,6 +387,9 @@ impl HttpSession {
         if status == 408 && self.may_be_late {
             let has_body =
                 ![&b"HEAD "[..], b"OPTIONS "].iter().any(|it| self.received.starts_with(it));
+            if !has_body && !body.is_empty() {
+                return Err(format!("an answer with a body: {answer:?}"));
+            }
             return Ok(body.ends_with('\n') || !has_body);
         }
         if (len == 0) != self.received.starts_with(b"OPTIONS ") {
