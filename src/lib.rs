@@ -53,7 +53,7 @@ pub use listening::addresses::{ListenError, Obstacle, Purpose, Wanted};
 pub use logging::logger::print as print_error;
 pub use operator::control_socket::{Request as ControlRequest, parse as parse_control_request};
 pub use operator::rule_book::{RuleOrder, check_rules};
-pub use options::{Options, arguments_after_reload};
+pub use options::{Options, Task, arguments_after_reload};
 pub use reporting::http::head::{Head as HttpHead, parse as parse_http_head};
 pub use restart::dry_run::dry_run;
 pub use restart::snapshot;

@@ -2,12 +2,13 @@
 
 use crate::logging::filter::check_filter;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, CommandFactory, Parser, ValueHint};
+use clap::{Arg, ArgAction, Args, Command, CommandFactory, Parser, ValueHint};
 use connect::PORT;
 use engine::rules::rule::Rule;
 use ipnet::{IpNet, Ipv4Net};
 use log::warn;
 use protocol::{seconds_from_text, time_from_text};
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -52,10 +53,86 @@ mod group {
     pub(super) const INSTEAD: &str = "Instead of serving";
 }
 
-/// The command line.
-#[derive(Clone, Debug, Parser)]
+/// What the program does.
+#[derive(Debug)]
+pub enum Task {
+    /// Serves.
+    Serve(Options),
+    /// Says whether it can continue what an old image hands over (`restart/dry_run.rs`).
+    ReadSnapshot(Options),
+    /// Orders the running daemon to make a hot restart.
+    Reload {
+        /// The path of its control socket, if not the usual one.
+        control: Option<String>,
+    },
+    /// Asks a daemon for its uptime.
+    Check {
+        /// Where it is, if not on this machine.
+        server: Option<String>,
+        /// Its port, if `server` does not name one.
+        port: u16,
+    },
+    /// Checks a file of rules.
+    CheckRules {
+        /// The file.
+        path: String,
+        /// Which keys to explain.
+        keys: Vec<String>,
+    },
+    /// Prepares the daemon of this process for its end (`free_port.rs`).
+    FreePort(i32),
+}
+
+impl Task {
+    /// Reads a command line, of which the first word is the program's name.
+    ///
+    /// # Errors
+    /// What is wrong with it; or the text that `--help` and `--version` ask for.
+    pub fn from_words<I>(words: I) -> Result<Self, clap::Error>
+    where
+        I: IntoIterator<Item: Into<OsString> + Clone>,
+    {
+        CommandLine::try_parse_from(words).map(CommandLine::task)
+    }
+
+    /// All options, for documents and completions.
+    pub fn command() -> Command {
+        CommandLine::command()
+    }
+}
+
+#[derive(Debug, Parser)]
 #[command(name = "poolcounterd", version, about = ABOUT, after_help = AFTER_HELP,
           args_override_self = true, disable_help_flag = true, disable_version_flag = true, args = help_and_version())]
+struct CommandLine {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    instead: Instead,
+}
+
+impl CommandLine {
+    fn task(self) -> Task {
+        let CommandLine { options, instead } = self;
+        let mut words = instead.check_rules.into_iter();
+        if instead.read_snapshot > 0 {
+            Task::ReadSnapshot(options)
+        } else if instead.reload {
+            Task::Reload { control: options.control }
+        } else if let Some(server) = instead.check {
+            Task::Check { server, port: options.port }
+        } else if let Some(path) = words.next() {
+            Task::CheckRules { path, keys: words.collect() }
+        } else if let Some(pid) = instead.free_port {
+            Task::FreePort(pid)
+        } else {
+            Task::Serve(options)
+        }
+    }
+}
+
+/// The options for serving.
+#[derive(Args, Clone, Debug)]
 pub struct Options {
     /// Listen on this literal IPv4 or IPv6 address, or on several, separated by
     /// commas. `::` serves IPv4 too. The last -l counts.
@@ -156,39 +233,44 @@ pub struct Options {
           help_heading = group::OPERATION)]
     pub log: Option<String>,
 
+    /// Words that are not options. The C daemon ignores them, so an old
+    /// /etc/default/poolcounter with such words must not prevent the start.
+    #[arg(hide = true, value_name = "WORD", value_parser = refuse_dash)]
+    pub ignored: Vec<String>,
+}
+
+/// What excludes serving, and each other.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+struct Instead {
     /// Ask the daemon at this address, or on the Unix socket at this path, for its uptime;
     /// exit with 0 if it answers, 1 if not.
     /// [default address: localhost and --port]
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, help_heading = group::INSTEAD)]
-    pub check: Option<Option<String>>,
+    check: Option<Option<String>>,
 
     /// Check this file of rules, and print what applies to each of the keys that follow
     /// it; exit with 1 if the file is invalid.
     #[arg(long, value_name = "FILE", num_args = 1.., help_heading = group::INSTEAD)]
-    pub check_rules: Vec<String>,
+    check_rules: Vec<String>,
 
     /// Order the running daemon to make a hot restart, over its control socket, and wait
     /// until it is done. The other options replace the daemon's; without any it keeps its
     /// own. Exit with 1 if the restart is refused.
     #[arg(long, help_heading = group::INSTEAD)]
-    pub reload: bool,
+    reload: bool,
 
     /// Asks a new binary, before a hot restart, whether it can continue
     /// (docs/operate/procedures.md).
     // Counted: the first one is the old image's, another one is an operator's.
-    #[arg(long, hide = true, action = ArgAction::Count)]
-    pub read_snapshot: u8,
+    #[arg(long, hide = true, action = ArgAction::Count, value_parser = clap::value_parser!(u8).range(..=1))]
+    read_snapshot: u8,
 
     /// Do not serve, but prepare the daemon of this process for its end: for the Debian
     /// package's scripts (`free_port.rs`).
     // Not the first process of the system, whose sockets are systemd's.
     #[arg(long, value_name = "PID", hide = true, value_parser = clap::value_parser!(i32).range(2..))]
-    pub free_port: Option<i32>,
-
-    /// Words that are not options. The C daemon ignores them, so an old
-    /// /etc/default/poolcounter with such words must not prevent the start.
-    #[arg(hide = true, value_name = "WORD", value_parser = refuse_dash)]
-    pub ignored: Vec<String>,
+    free_port: Option<i32>,
 }
 
 /// Instead of clap's own, which have no heading.
@@ -200,16 +282,6 @@ fn help_and_version() -> [Arg; 2] {
 }
 
 impl Options {
-    /// Whether a daemon starts with these. With others the program asks or prints
-    /// something and ends: as a hot restart, that would lose every lock.
-    pub(super) fn are_for_serving(&self) -> bool {
-        let asks = self.reload
-            || self.check.is_some()
-            || !self.check_rules.is_empty()
-            || self.free_port.is_some();
-        !asks && self.read_snapshot <= 1
-    }
-
     pub(super) fn warn_of_likely_mistakes(&self) {
         for word in &self.ignored {
             warn!("ignored: {word:?} on the command line is not an option");
@@ -325,8 +397,11 @@ pub fn arguments_after_reload(
     words: &[String],
     control: &str,
 ) -> Result<Option<Vec<String>>, String> {
-    let command = Options::command().no_binary_name(true);
+    let command = CommandLine::command().no_binary_name(true);
     let matches = command.clone().try_get_matches_from(words).map_err(|e| e.to_string())?;
+    if let Some(word) = matches.get_many::<String>("ignored").and_then(|mut words| words.next()) {
+        return Err(format!("{word:?} is not an option"));
+    }
     let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     for option in command.get_arguments().filter(|it| it.get_value_hint() == ValueHint::FilePath) {
         let mut values = matches.get_raw(option.get_id().as_str()).into_iter().flatten();
@@ -349,6 +424,7 @@ pub fn arguments_after_reload(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::error::ErrorKind;
     use std::collections::BTreeSet;
 
     fn after_reload(words: &str) -> Result<Option<String>, String> {
@@ -361,7 +437,7 @@ mod tests {
     fn an_option_may_be_repeated() {
         let parse = |words: &[&str]| {
             let words = ["poolcounterd"].iter().chain(words);
-            format!("{:?}", Options::try_parse_from(words).expect("valid"))
+            format!("{:?}", Task::from_words(words).expect("valid"))
         };
         let with_the_last = [
             ("--listen", "127.0.0.1", "::1"),
@@ -403,7 +479,7 @@ mod tests {
         }
         let with_values = with_the_last.iter().chain(&with_all).map(|(option, ..)| *option);
         let tried: BTreeSet<&str> = with_values.chain(flags).collect();
-        let command = Options::command();
+        let command = Task::command();
         let serves = |option: &&Arg| {
             let is_text = matches!(option.get_action(), ArgAction::Help | ArgAction::Version);
             !option.is_hide_set() && !is_text
@@ -411,6 +487,28 @@ mod tests {
         let shown = command.get_arguments().filter(serves);
         let names = shown.filter_map(|option| option.get_long().map(|name| format!("--{name}")));
         assert_eq!(tried, names.collect::<Vec<_>>().iter().map(String::as_str).collect());
+    }
+
+    #[test]
+    fn what_excludes_serving_excludes_each_other() {
+        let command = Instead::augment_args(Command::new(""));
+        let word = |option: &Arg| {
+            let name = option.get_long().expect("a name");
+            let value = if option.get_action().takes_values() { "=5" } else { "" };
+            format!("--{name}{value}")
+        };
+        let words: Vec<String> = command.get_arguments().map(word).collect();
+        for one in &words {
+            let task = Task::from_words(["poolcounterd", one]).expect("one is valid");
+            assert!(!matches!(task, Task::Serve(_)), "{one}");
+            for other in words.iter().filter(|other| *other != one) {
+                let error = Task::from_words(["poolcounterd", one, other]).expect_err("two");
+                assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{one} {other}");
+            }
+        }
+        // Another image would be asked to ask, and not to serve.
+        let twice = ["poolcounterd", "--read-snapshot", "--read-snapshot"];
+        assert!(Task::from_words(twice).is_err());
     }
 
     #[test]
@@ -465,7 +563,7 @@ mod tests {
     /// By this a reload knows them.
     #[test]
     fn options_with_a_path_say_so() {
-        let command = Options::command();
+        let command = Task::command();
         let serves = |option: &&Arg| option.get_help_heading() != Some(group::INSTEAD);
         for option in command.get_arguments().filter(serves) {
             let value = option.get_value_names().map(|names| names[0].as_str());

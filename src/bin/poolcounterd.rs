@@ -1,9 +1,8 @@
 //! The daemon's executable: reads the command line and serves.
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 use connect::{OrderError, Place, places};
-use poolcounterd::{Ended, Obstacle, Options, Server};
+use poolcounterd::{Ended, Obstacle, Options, Server, Task};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,8 +24,8 @@ const DRAINED: u8 = 75;
 const ANSWER_S: u64 = 5;
 
 fn main() -> ExitCode {
-    let options = match Options::try_parse() {
-        Ok(options) => options,
+    let task = match Task::from_words(std::env::args_os()) {
+        Ok(task) => task,
         Err(e) if is_asked_before_a_restart() => {
             let text = e.to_string();
             print(text.lines().next().unwrap_or_default());
@@ -43,19 +42,20 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let answer = if options.read_snapshot > 0 {
-        return read_snapshot(&options);
-    } else if let Some(server) = &options.check {
-        let uptime = places(server.as_deref(), options.port).and_then(first_uptime);
-        uptime.map_err(|e| format!("Check failed: {e}"))
-    } else if let [path, keys @ ..] = &options.check_rules[..] {
-        poolcounterd::check_rules(path, keys)
-    } else if let Some(pid) = options.free_port {
-        poolcounterd::free_port(pid).map_err(|why| format!("Not freed: {why}"))
-    } else if options.reload {
-        reload(&options).map_err(|why| format!("Not reloaded: {why}"))
-    } else {
-        return serve(options);
+    let answer = match task {
+        Task::Serve(options) => return serve(options),
+        Task::ReadSnapshot(options) => return read_snapshot(&options),
+        Task::Reload { control } => {
+            reload(control.as_deref()).map_err(|why| format!("Not reloaded: {why}"))
+        }
+        Task::Check { server, port } => {
+            let uptime = places(server.as_deref(), port).and_then(first_uptime);
+            uptime.map_err(|e| format!("Check failed: {e}"))
+        }
+        Task::CheckRules { path, keys } => poolcounterd::check_rules(&path, &keys),
+        Task::FreePort(pid) => {
+            poolcounterd::free_port(pid).map_err(|why| format!("Not freed: {why}"))
+        }
     };
     match answer {
         Ok(answer) => print(answer.trim_end()),
@@ -86,29 +86,21 @@ fn serve(options: Options) -> ExitCode {
     }
 }
 
-fn reload(options: &Options) -> Result<String, String> {
-    let (control, order) = order_of_reload(options)?;
-    let answer = connect::send_order(Path::new(&control), &order, connect::RESTART_TIMEOUT);
+/// `control` is the path of the control socket.
+fn reload(control: Option<&str>) -> Result<String, String> {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.collect();
+    let control = control.unwrap_or(connect::DEFAULT_PATH);
+    let order = match poolcounterd::arguments_after_reload(&words, control)? {
+        None => "RESTART".to_owned(),
+        Some(arguments) => format!("RESTART {}", serde_json::json!(arguments)),
+    };
+    let answer = connect::send_order(Path::new(control), &order, connect::RESTART_TIMEOUT);
     let answer = answer.map_err(|e| match e {
         OrderError::Cut(ref heard) => format!("{control}: {e}: {}", heard.trim_end()),
         _ => format!("{control}: {e}"),
     })?;
     if answer.starts_with("OK ") { Ok(answer) } else { Err(answer.trim_end().to_owned()) }
-}
-
-/// The path of the control socket, and what to send to it.
-fn order_of_reload(options: &Options) -> Result<(String, String), String> {
-    if let Some(word) = options.ignored.first() {
-        return Err(format!("{word:?} is not an option"));
-    }
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let words: Vec<String> = words.collect();
-    let control = options.control.as_deref().unwrap_or(connect::DEFAULT_PATH);
-    let order = match poolcounterd::arguments_after_reload(&words, control)? {
-        None => "RESTART".to_owned(),
-        Some(arguments) => format!("RESTART {}", serde_json::json!(arguments)),
-    };
-    Ok((control.to_owned(), order))
 }
 
 /// Whether an old image started this process for [`read_snapshot`]. Must work before

@@ -36,9 +36,6 @@ const STACK_MARGIN_BYTES: usize = 256 << 10;
 /// # Errors
 /// Why it can't, to be printed too.
 pub fn dry_run(options: &Options) -> Result<String, String> {
-    if !options.are_for_serving() {
-        return Err("a daemon can only continue with options for serving".to_owned());
-    }
     let rules_file = read_rules(options).map_err(|e| e.to_string())?;
     let closed = |e: io::Error| format!("the snapshot was lost on its way here: {e}");
     let (process, restored) = match inherited_snapshot().map_err(closed)? {

@@ -2,13 +2,13 @@
 //! in which options have the groups of --help, and the generated shell completions, which `UPDATE=1 cargo test --test documents` writes again.
 
 use crate::command_line::{OPTIONS, completions_are_current, describes, help_fits, shown_options};
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use engine::counts::statistics::Counters;
-use poolcounterd::Options;
+use poolcounterd::Task;
 
 #[test]
 fn completions_have_the_options() {
-    let options = Options::command();
+    let options = Task::command();
     // Without what --help hides, which clap_complete would offer.
     let shown = options.get_arguments().filter(|option| !option.is_hide_set());
     let version = env!("CARGO_PKG_VERSION");
@@ -20,7 +20,7 @@ fn completions_have_the_options() {
 
 #[test]
 fn man_page_has_the_options_of_help_in_its_groups_and_no_other() {
-    let mut command = Options::command();
+    let mut command = Task::command();
     command.build();
     let options: Vec<&Arg> = shown_options(&command).collect();
     let page = include_str!("../../docs/man/poolcounterd.8");
@@ -32,7 +32,7 @@ fn man_page_has_the_options_of_help_in_its_groups_and_no_other() {
 
 #[test]
 fn help_fits_into_80_columns() {
-    help_fits(&Options::command());
+    help_fits(&Task::command());
 }
 
 #[test]

@@ -1,10 +1,10 @@
 use super::*;
-use clap::Parser;
+use crate::options::Task;
 
 /// The addresses of clients and of HTTP, or the error.
 fn addresses(words: &str) -> Result<[Vec<String>; 2], String> {
     let words = std::iter::once("poolcounterd").chain(words.split(' '));
-    let options = Options::try_parse_from(words).expect("options");
+    let Ok(Task::Serve(options)) = Task::from_words(words) else { panic!("not options") };
     let wanted = wanted(&options).map_err(|e| e.to_string())?;
     Ok([Purpose::Clients, Purpose::Http].map(|purpose| {
         let of_it = wanted.iter().filter(|one| one.purpose() == purpose);

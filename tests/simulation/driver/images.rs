@@ -8,15 +8,17 @@ use crate::simulation::invariants::listening::{
 };
 use crate::simulation::kernel::{CallKind, KernelEvent, kernel};
 use crate::simulation::operator::service_manager;
-use crate::{Ended, Options, Server};
-use clap::Parser;
+use crate::{Ended, Server, Task};
 
 impl Play {
     /// Starts what the last exec(2) or the service manager has executed, as `main` does.
     pub(super) fn start_image(&mut self) -> Result<Vec<KernelEvent>, Violation> {
         let arguments = kernel(|k| k.arguments.clone());
         self.arguments.clone_from(&arguments);
-        let options = Options::try_parse_from(arguments).map_err(|e| e.to_string())?;
+        let options = match Task::from_words(arguments).map_err(|e| e.to_string())? {
+            Task::Serve(options) => options,
+            other => return Err(format!("it does not serve: {other:?}")),
+        };
         if self.logs {
             // The snapshot has the rest of a line that the old image has partly written.
             crate::logging::logger::forget();

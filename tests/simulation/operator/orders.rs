@@ -12,8 +12,7 @@ use crate::simulation::invariants::listening::serves_clients;
 use crate::simulation::kernel::files::normalized;
 use crate::simulation::kernel::processes::PROGRAM;
 use crate::simulation::kernel::{KernelEvent, kernel};
-use crate::{Ended, Options, Server};
-use clap::Parser;
+use crate::{Ended, Options, Server, Task};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -554,15 +553,13 @@ fn order_of_line(line: &str) -> Option<OperatorOrder> {
 
 /// Whether a valid command line has words that are not options: an order must not bring them.
 fn has_other_words(words: &[OsString]) -> bool {
-    Options::try_parse_from(words).is_ok_and(|options| !options.ignored.is_empty())
+    matches!(Task::from_words(words), Ok(Task::Serve(options)) if !options.ignored.is_empty())
 }
 
 /// Whether a daemon can be started with this command line and these rules.
 fn can_be_served(words: &[OsString], rules: Option<&str>) -> bool {
-    let Ok(options) = Options::try_parse_from(words) else { return false };
-    if options.rules.is_some() && !expected_rules::is_valid(rules)
-        || !options.check_rules.is_empty()
-    {
+    let Ok(Task::Serve(options)) = Task::from_words(words) else { return false };
+    if options.rules.is_some() && !expected_rules::is_valid(rules) {
         return false;
     }
     let groups = [None, Some("7"), Some("operators")];
@@ -578,7 +575,7 @@ fn can_be_served(words: &[OsString], rules: Option<&str>) -> bool {
 /// Whether these words ask for an address that is open for another purpose, or for another group of
 /// the control socket.
 fn changes_purpose(ours: &Options, words: &[OsString]) -> bool {
-    let Ok(new) = Options::try_parse_from(words) else { return false };
+    let Ok(Task::Serve(new)) = Task::from_words(words) else { return false };
     let paths = [ours, &new].map(|options| options.control.as_deref().map(normalized));
     let is_http = |one: &Options, port| one.http.iter().any(|http| http.port() == port);
     paths[0].is_some() && paths[0] == paths[1] && ours.control_group != new.control_group

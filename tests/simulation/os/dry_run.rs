@@ -2,8 +2,7 @@
 //! take over.
 
 use crate::simulation::kernel::kernel;
-use crate::{Options, dry_run};
-use clap::Parser;
+use crate::{Task, dry_run};
 use std::ffi::OsString;
 
 /// Runs it, as `main` would; returns the exit status.
@@ -11,11 +10,12 @@ pub(super) fn run(arguments: &[OsString]) -> i32 {
     // Its standard error is /dev/null; the logger here is that of the daemon itself.
     let level = log::max_level();
     log::set_max_level(log::LevelFilter::Off);
-    let (answer, status) = match Options::try_parse_from(arguments) {
-        Ok(options) => match dry_run(&options) {
+    let (answer, status) = match Task::from_words(arguments) {
+        Ok(Task::ReadSnapshot(options)) => match dry_run(&options) {
             Ok(answer) => (answer, 0),
             Err(why) => (why, 1),
         },
+        Ok(other) => panic!("a trial that is none: {other:?}"),
         Err(e) => (e.to_string().lines().next().unwrap_or_default().to_owned(), 1),
     };
     log::set_max_level(level);
