@@ -60,7 +60,7 @@ pub use restart::snapshot;
 pub use serving::advice::StartError;
 #[cfg(test)]
 use serving::simulation;
-pub use serving::{Ended, Server, start_logging};
+pub use serving::{Ended, Server, check_options, start_logging};
 
 // tests/support/snapshot.rs is shared with tests outside of this crate.
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The command line: options, their limits and errors, and the arguments of a reload.
 
 use crate::logging::filter::check_filter;
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, Args, Command, CommandFactory, Parser, ValueHint};
 use connect::PORT;
@@ -8,7 +10,7 @@ use engine::rules::rule::Rule;
 use ipnet::{IpNet, Ipv4Net};
 use log::warn;
 use protocol::{seconds_from_text, time_from_text};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -79,6 +81,8 @@ pub enum Task {
         /// Which keys to explain.
         keys: Vec<String>,
     },
+    /// Judges options as a start does.
+    CheckOptions(Options),
     /// Prepares the daemon of this process for its end (`free_port.rs`).
     FreePort(i32),
 }
@@ -109,11 +113,13 @@ struct CommandLine {
     options: Options,
     #[command(flatten)]
     instead: Instead,
+    #[arg(hide = true, value_parser = OtherWord)]
+    other_words: Vec<()>,
 }
 
 impl CommandLine {
     fn task(self) -> Task {
-        let CommandLine { options, instead } = self;
+        let CommandLine { options, instead, .. } = self;
         let mut words = instead.check_rules.into_iter();
         if instead.read_snapshot > 0 {
             Task::ReadSnapshot(options)
@@ -123,6 +129,8 @@ impl CommandLine {
             Task::Check { server, port: options.port }
         } else if let Some(path) = words.next() {
             Task::CheckRules { path, keys: words.collect() }
+        } else if instead.check_options {
+            Task::CheckOptions(options)
         } else if let Some(pid) = instead.free_port {
             Task::FreePort(pid)
         } else {
@@ -232,11 +240,6 @@ pub struct Options {
     #[arg(long, value_name = "FILTER", value_parser = check_filter,
           help_heading = group::OPERATION)]
     pub log: Option<String>,
-
-    /// Words that are not options. The C daemon ignores them, so an old
-    /// /etc/default/poolcounter with such words must not prevent the start.
-    #[arg(hide = true, value_name = "WORD", value_parser = refuse_dash)]
-    pub ignored: Vec<String>,
 }
 
 /// What excludes serving, and each other.
@@ -253,6 +256,11 @@ struct Instead {
     /// it; exit with 1 if the file is invalid.
     #[arg(long, value_name = "FILE", num_args = 1.., help_heading = group::INSTEAD)]
     check_rules: Vec<String>,
+
+    /// Judge the other options, and the file of rules that they name, as a start does;
+    /// exit with 1 if they are refused. Nothing is opened.
+    #[arg(long, help_heading = group::INSTEAD)]
+    check_options: bool,
 
     /// Order the running daemon to make a hot restart, over its control socket, and wait
     /// until it is done. The other options replace the daemon's; without any it keeps its
@@ -283,9 +291,6 @@ fn help_and_version() -> [Arg; 2] {
 
 impl Options {
     pub(super) fn warn_of_likely_mistakes(&self) {
-        for word in &self.ignored {
-            warn!("ignored: {word:?} on the command line is not an option");
-        }
         for rule in self.max_hold.iter().filter(|rule| has_several(rule)) {
             let pattern = &rule.pattern;
             warn!("--max-hold: {pattern} is one pattern; give each limit an option of its own");
@@ -301,6 +306,25 @@ fn has_several(rule: &Rule) -> bool {
         |part: &str| part.rsplit_once('=').is_some_and(|(_, time)| seconds_from_text(time).is_ok());
     // What follows the last separator has lost its time.
     pattern.rsplit([',', ';']).skip(1).any(is_rule)
+}
+
+/// Passes over an empty word, such as a container's variable that is not set, and refuses any other
+/// that is neither an option nor the value of one: an option was meant.
+#[derive(Clone)]
+struct OtherWord;
+
+impl TypedValueParser for OtherWord {
+    type Value = ();
+
+    fn parse_ref(&self, _: &Command, _: Option<&Arg>, word: &OsStr) -> Result<(), clap::Error> {
+        if word.is_empty() {
+            return Ok(());
+        }
+        let dash = refuse_dash(&word.to_string_lossy()).err();
+        let why = dash.map(|why| format!(": {why}")).unwrap_or_default();
+        let message = format!("{word:?} is not an option{why}\n");
+        Err(clap::Error::raw(ErrorKind::UnknownArgument, message))
+    }
 }
 
 /// Refuses a word that begins with a dash that a word processor or a wiki has put in place of a
@@ -399,9 +423,6 @@ pub fn arguments_after_reload(
 ) -> Result<Option<Vec<String>>, String> {
     let command = CommandLine::command().no_binary_name(true);
     let matches = command.clone().try_get_matches_from(words).map_err(|e| e.to_string())?;
-    if let Some(word) = matches.get_many::<String>("ignored").and_then(|mut words| words.next()) {
-        return Err(format!("{word:?} is not an option"));
-    }
     let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     for option in command.get_arguments().filter(|it| it.get_value_hint() == ValueHint::FilePath) {
         let mut values = matches.get_raw(option.get_id().as_str()).into_iter().flatten();
@@ -413,7 +434,7 @@ pub fn arguments_after_reload(
         }
     }
     let others = command.get_arguments().map(|option| option.get_id().as_str());
-    if !others.filter(|id| !["reload", "control"].contains(id)).any(is_given) {
+    if !others.filter(|id| !["reload", "control", "other_words"].contains(id)).any(is_given) {
         return Ok(None);
     }
     let added = (!is_given("control")).then(|| format!("--control={control}"));
@@ -424,7 +445,6 @@ pub fn arguments_after_reload(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::error::ErrorKind;
     use std::collections::BTreeSet;
 
     fn after_reload(words: &str) -> Result<Option<String>, String> {
@@ -473,7 +493,7 @@ mod tests {
             }
             assert_ne!(parse(&[option, second, option, first]), both, "{option}");
         }
-        let flags = ["--private", "--reload"];
+        let flags = ["--private", "--check-options", "--reload"];
         for option in flags {
             assert_eq!(parse(&[option, option]), parse(&[option]), "{option}");
         }
@@ -534,6 +554,8 @@ mod tests {
         {
             assert_eq!(after_reload(words), Ok(None), "{words}");
         }
+        // A variable that is not set.
+        assert_eq!(arguments_after_reload(&["--reload".into(), String::new()], "/run/c"), Ok(None));
     }
 
     #[test]

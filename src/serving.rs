@@ -32,7 +32,7 @@ use crate::restart::parts::Parts;
 use engine::Time;
 pub use event_loop::Ended;
 use memory_release::MemoryRelease;
-pub use start::start_logging;
+pub use start::{check_options, start_logging};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -23,7 +23,7 @@ _poolcounterd() {
 
     case "${cmd}" in
         poolcounterd)
-            opts="-l -p -h -V --listen --port --backlog --allow --max-connections --max-connections-per-ip --rules --max-hold --keepalive --http --http-allow --http-keys --slow --private --control --control-group --log --check --check-rules --reload --help --version"
+            opts="-l -p -h -V --listen --port --backlog --allow --max-connections --max-connections-per-ip --rules --max-hold --keepalive --http --http-allow --http-keys --slow --private --control --control-group --log --check --check-rules --check-options --reload --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

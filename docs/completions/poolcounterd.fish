@@ -17,6 +17,7 @@ complete -c poolcounterd -l log -d 'What to log: error, warn, info, debug, trace
 complete -c poolcounterd -l check -d 'Ask the daemon at this address, or on the Unix socket at this path, for its uptime; exit with 0 if it answers, 1 if not. [default address: localhost and --port]' -r
 complete -c poolcounterd -l check-rules -d 'Check this file of rules, and print what applies to each of the keys that follow it; exit with 1 if the file is invalid' -r
 complete -c poolcounterd -l private -d 'Hide keys and addresses of clients on the port and over HTTP; the control socket and the log show them'
+complete -c poolcounterd -l check-options -d 'Judge the other options, and the file of rules that they name, as a start does; exit with 1 if they are refused. Nothing is opened'
 complete -c poolcounterd -l reload -d 'Order the running daemon to make a hot restart, over its control socket, and wait until it is done. The other options replace the daemon\'s; without any it keeps its own. Exit with 1 if the restart is refused'
 complete -c poolcounterd -s h -l help -d 'Print this help'
 complete -c poolcounterd -s V -l version -d 'Print the version'

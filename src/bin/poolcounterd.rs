@@ -2,7 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue};
 use connect::{OrderError, Place, places};
-use poolcounterd::{Ended, Obstacle, Options, Server, Task};
+use poolcounterd::{Ended, Obstacle, Options, Server, StartError, Task};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         Err(mut e) if e.use_stderr() => {
-            // "use '-- --bogus'": the daemon ignores such words.
+            // "use '-- --bogus'": that is refused too.
             e.insert(ContextKind::Suggested, ContextValue::None);
             return fail(e.to_string().trim_end());
         }
@@ -53,6 +53,7 @@ fn main() -> ExitCode {
             uptime.map_err(|e| format!("Check failed: {e}"))
         }
         Task::CheckRules { path, keys } => poolcounterd::check_rules(&path, &keys),
+        Task::CheckOptions(options) => return check_options(&options),
         Task::FreePort(pid) => {
             poolcounterd::free_port(pid).map_err(|why| format!("Not freed: {why}"))
         }
@@ -71,10 +72,7 @@ fn serve(options: Options) -> ExitCode {
             Ended::Drained => ExitCode::from(DRAINED),
         },
         Err(e) => {
-            poolcounterd::print_error(&e.to_string());
-            if let Some(advice) = e.advice() {
-                poolcounterd::print_error(&advice);
-            }
+            explain(&e);
             match e.obstacle() {
                 // As in the C daemon, whose own tests demand it (`test_invalid_listen`). The
                 // unit does not start the service again.
@@ -83,6 +81,24 @@ fn serve(options: Options) -> ExitCode {
                 Obstacle::System => ExitCode::from(SYSTEM_REFUSED),
             }
         }
+    }
+}
+
+fn check_options(options: &Options) -> ExitCode {
+    poolcounterd::start_logging(options);
+    match poolcounterd::check_options(options) {
+        Ok(()) => print("the options are valid"),
+        Err(e) => {
+            explain(&e);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn explain(error: &StartError) {
+    poolcounterd::print_error(&error.to_string());
+    if let Some(advice) = error.advice() {
+        poolcounterd::print_error(&advice);
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::options::Options;
 use crate::platform::failed_call::errno;
 use crate::platform::os::io::Errno;
+use crate::platform::os::net::SocketAddrUnix;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -182,6 +183,23 @@ impl Wanted {
         *our_purpose == purpose && is_port && covers(ours.ip(), address.ip())
     }
 
+    /// Checks that some machine could have it.
+    ///
+    /// # Errors
+    /// What every kernel would answer.
+    fn check_possible(&self) -> io::Result<()> {
+        match self {
+            Wanted::Control { path, .. } => SocketAddrUnix::new(path.as_str()).map(drop)?,
+            Wanted::Tcp { address: SocketAddr::V6(v6), .. }
+                if v6.ip().is_unicast_link_local() && v6.scope_id() == 0 =>
+            {
+                return Err(Errno::INVAL.into());
+            }
+            Wanted::Tcp { .. } => {}
+        }
+        Ok(())
+    }
+
     /// The error to report when this listener can't be opened.
     pub(crate) fn failed(&self, error: io::Error) -> ListenError {
         ListenError::NotOpened(self.clone(), error)
@@ -201,6 +219,9 @@ pub(crate) fn wanted(options: &Options) -> Result<Vec<Wanted>, ListenError> {
     let mut wanted = without_served(&tcp);
     if let Some(path) = options.control.as_ref().filter(|path| *path != NO_CONTROL_SOCKET) {
         wanted.push(Wanted::Control { path: path.clone(), group: options.control_group.clone() });
+    }
+    for one in &wanted {
+        one.check_possible().map_err(|e| one.failed(e))?;
     }
     Ok(wanted)
 }

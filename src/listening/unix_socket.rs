@@ -158,14 +158,24 @@ fn new_socket() -> io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(named("socket"))
 }
 
+/// Whether a socket is at `path`.
+///
+/// # Errors
+/// The kernel's, if there can be none; EEXIST if another kind of file is there.
+pub(crate) fn has_socket(path: &str) -> io::Result<bool> {
+    match symlink_metadata(path) {
+        Ok(meta) if meta.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(Errno::EXIST.into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(named_unless_plain("statx")(e)),
+    }
+}
+
 /// Removes the socket file of a killed daemon. Leaves the file alone if its owner may be
 /// alive, or if it is not a socket.
 fn remove_stale(path: &str, address: &SocketAddrUnix) -> io::Result<()> {
-    let Ok(meta) = symlink_metadata(path) else {
+    if !has_socket(path)? {
         return Ok(());
-    };
-    if !meta.file_type().is_socket() {
-        return Err(Errno::EXIST.into());
     }
     // Non-blocking: EAGAIN means an owner that does not accept. Only a refusal means
     // that there is none.

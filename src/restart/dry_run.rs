@@ -55,7 +55,6 @@ pub fn dry_run(options: &Options) -> Result<String, String> {
         summary,
         wanted,
         is_control_given: options.control.is_some(),
-        ignored: options.ignored.clone(),
         rules_file,
         max_hold,
     };

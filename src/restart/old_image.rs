@@ -40,8 +40,6 @@ struct RunningRestart {
     trial: Trial,
     /// The operator waiting for the result.
     requester: Option<ControlClient>,
-    /// The command line is a new one.
-    has_new_arguments: bool,
     /// The new binary has given its answer.
     is_tried: bool,
     /// Another one follows: a signal has asked for it since, perhaps because of a new file.
@@ -136,8 +134,7 @@ impl Restart {
         requester: Option<ControlClient>,
         parts: &Parts,
     ) -> Result<(), String> {
-        let has_new_arguments = arguments.is_some();
-        let unchanged = unchanged_options(!has_new_arguments);
+        let unchanged = unchanged_options(arguments.is_none());
         let arguments = arguments.unwrap_or_else(|| env::args_os().skip(1).collect());
         let begin = clock::now();
         let trial = self.start_trial(arguments, parts).map_err(|e| self.not_asked(&e))?;
@@ -147,8 +144,7 @@ impl Restart {
             "asking {program} whether it can take over, after a pause of {pause_us} µs{unchanged}"
         );
         let (is_tried, is_repeated) = (false, false);
-        self.under_way =
-            Some(RunningRestart { trial, requester, has_new_arguments, is_tried, is_repeated });
+        self.under_way = Some(RunningRestart { trial, requester, is_tried, is_repeated });
         Ok(())
     }
 
@@ -180,16 +176,11 @@ impl Restart {
     pub(crate) fn finish(&mut self, parts: &Parts) -> Option<RefusedRestart> {
         let under_way = self.under_way.as_mut()?;
         let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
-        let RunningRestart { requester, has_new_arguments, is_repeated, .. } =
-            self.under_way.take()?;
+        let RunningRestart { requester, is_repeated, .. } = self.under_way.take()?;
         let has_left =
             requester.is_some_and(|client| !parts.operator.control.awaits_answer(client));
         let why = match verdict {
             Ok(_) if has_left => "the operator that asked for it has left".to_owned(),
-            // Words that the daemon was started with are kept.
-            Ok(approval) if has_new_arguments && !approval.answer.ignored.is_empty() => {
-                format!("{:?} is not an option", approval.answer.ignored[0])
-            }
             Ok(approval) => {
                 let rules_file = Some(&approval.answer.rules_file[..]);
                 let handover = Handover { opened: &[], requester, rules_file, is_repeated };

@@ -57,9 +57,6 @@ pub(crate) struct TrialAnswer {
     /// Its options include `--control`, with a path or to have no socket.
     #[serde(default)]
     pub(crate) is_control_given: bool,
-    /// The words of its command line that are not options.
-    #[serde(default)]
-    pub(crate) ignored: Vec<String>,
     /// The rules that it has read. The new image gets them from the snapshot: the file may be
     /// edited in between.
     #[serde(default)]

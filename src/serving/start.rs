@@ -2,7 +2,9 @@
 
 use crate::clients::connections::Clients;
 use crate::clients::input::Input;
+use crate::listening::addresses::{self, Obstacle, Wanted};
 use crate::listening::listeners::Listeners;
+use crate::listening::unix_socket;
 use crate::logging::logger;
 use crate::logging::systemd::ServiceManager;
 use crate::operator::orders::Operators;
@@ -30,6 +32,27 @@ pub fn start_logging(options: &Options) {
     logger::start(options.log.as_deref());
 }
 
+/// Judges options, and the file of rules that they name, as a start does. Opens nothing, so it does
+/// not notice what is taken or missing now.
+///
+/// # Errors
+/// Why a start would be refused, however often it is tried.
+pub fn check_options(options: &Options) -> Result<(), StartError> {
+    options.warn_of_likely_mistakes();
+    rules_at_start(options)?;
+    let wanted = addresses::wanted(options)?;
+    let mut errors = wanted.iter().filter_map(|wanted| match wanted {
+        Wanted::Control { path, .. } => Some(wanted.failed(unix_socket::has_socket(path).err()?)),
+        Wanted::Tcp { .. } => None,
+    });
+    let lasting = errors.find(|e| e.obstacle() == Obstacle::Options);
+    lasting.map_or(Ok(()), |e| Err(e.into()))
+}
+
+fn rules_at_start(options: &Options) -> Result<RuleBook, StartError> {
+    RuleBook::new(read_rules(options)?, options).map_err(StartError::Rules)
+}
+
 impl Server {
     /// Opens the sockets and prepares to serve them.
     ///
@@ -44,9 +67,7 @@ impl Server {
     }
 
     fn start_empty(options: Options) -> Result<Self, StartError> {
-        let file = read_rules(&options)?;
-        let rules = RuleBook::new(file, &options).map_err(StartError::Rules)?;
-        let settings = RunTimeSettings::new(&options, rules);
+        let settings = RunTimeSettings::new(&options, rules_at_start(&options)?);
         options.warn_of_likely_mistakes();
         // Comes first, to get low descriptor numbers.
         let mut restart = Restart::new(Launcher::new()?);

@@ -137,6 +137,8 @@ fn an_impossible_socket_path_is_explained() {
         let path = path.to_str().expect("a path");
         let refused = run(&["-l", "127.0.0.1", "-p", "0", "--control", path]);
         assert_eq!(refused.code, Some(status), "{path}");
+        let judged = run(&["--check-options", "--control", path]);
+        assert_eq!(judged.code, Some(if status == NO_ADDRESS { 0 } else { status }), "{path}");
         for part in [path, why] {
             assert!(refused.stderr.contains(part), "{}", refused.stderr);
         }
@@ -222,7 +224,7 @@ fn an_unknown_option_is_refused_by_name() {
         let refused = run(&[option]);
         assert_eq!(refused.code, Some(WRONG_OPTIONS), "{option}");
         assert!(refused.stderr.contains(option), "{option}: {}", refused.stderr);
-        // Behind `--` it would be ignored.
+        // Behind `--` it would be refused too.
         assert!(!refused.stderr.contains("as a value"), "{option}: {}", refused.stderr);
         assert_eq!(refused.stdout, "");
     }
@@ -249,17 +251,69 @@ fn what_no_retry_mends_is_a_wrong_option() {
     ] {
         let refused = run(arguments);
         assert_eq!(refused.code, Some(WRONG_OPTIONS), "{arguments:?}: {}", refused.stderr);
+        let judged = run(&[&["--check-options"], arguments].concat());
+        assert_eq!(judged.code, Some(WRONG_OPTIONS), "{arguments:?}: {}", judged.stdout);
     }
 }
 
-/// The reference ignores them too, and a unit's ARGS may contain one.
+/// What is taken or missing now may be had at a start.
 #[test]
-fn words_that_are_not_options_are_ignored() {
-    // A dash within a word is part of it.
-    let server = Server::start_with(&["word", "-", "a—b"]);
+fn check_options_finds_only_what_no_retry_mends_and_opens_nothing() {
+    let place = Place::new();
+    let [path, rules] = ["c", "rules"].map(|name| place.path(name).display().to_string());
+    fs::write(&rules, "a a*\n").expect("write");
+    let server = Server::start_with(&["--control", &path]);
+    let port = server.address().port().to_string();
+    let missing = place.path("missing/c").display().to_string();
+    for arguments in [
+        &["-l", "127.0.0.1", "-p", &port, "--control", &path, "--rules", &rules][..],
+        &["-l", "192.0.2.1", "--http", "192.0.2.1:9531", "--slow", "5"],
+        &["--control", &missing, "--control-group", "no-such-group"],
+    ] {
+        let judged = run(&[&["--check-options"], arguments].concat());
+        assert_eq!(judged.code, Some(0), "{arguments:?}: {}", judged.stderr);
+        assert_eq!(judged.stderr, "", "{arguments:?}");
+    }
+    // The file that they name is judged, as are they.
+    fs::write(&rules, "a a* nonsense\n").expect("write");
+    let refused = run(&["--check-options", "--rules", &rules]);
+    assert_eq!(refused.code, Some(WRONG_OPTIONS), "{}", refused.stdout);
+    assert!(refused.stderr.contains(&rules), "{}", refused.stderr);
+    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+}
+
+/// An option was meant. systemd expands no variable in a file of variables, and keeps quotes there.
+#[test]
+fn a_word_that_is_not_an_option_is_refused_by_name() {
+    let served = ["-l", "127.0.0.1", "-p", "0"];
+    for word in ["word", "-", "a—b", "$ARGS", "{{ARGS}}", "\"--private\"", " ", "10.1.2.3"] {
+        let first = [&[word], &served[..]].concat();
+        let last = [&served[..], &[word]].concat();
+        let behind = [&served[..], &["--", word]].concat();
+        let after_an_empty_one = [&["", word], &served[..]].concat();
+        let check = [&["--check-options"], &served[..], &[word]].concat();
+        for arguments in [first, last, behind, after_an_empty_one, check] {
+            let refused = run(&arguments);
+            assert_eq!(refused.code, Some(WRONG_OPTIONS), "{arguments:?}: {}", refused.stdout);
+            let named = format!("error: {word:?} is not an option\n");
+            assert_eq!(refused.stderr, named, "{arguments:?}");
+        }
+    }
+    for option in ["--private", "--allow=::1"] {
+        let refused = run(&[&served[..], &["--", option]].concat());
+        assert_eq!(refused.stderr, format!("error: {option:?} is not an option\n"));
+    }
+}
+
+/// Such as a variable of a container that is not set.
+#[test]
+fn an_empty_word_is_passed_over() {
+    let server = Server::start_with(&["", "--private", "", ""]);
     server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
     restart(&server);
     server.connect().exchange("ACQ4ME k2 1 1 0", "LOCKED");
+    // The value of an option is no such word.
+    assert_eq!(run(&["--rules", "", "--check-options"]).code, Some(WRONG_OPTIONS));
 }
 
 /// Copied from a wiki or a chat: without the option, everybody would be admitted.
@@ -289,7 +343,7 @@ fn a_word_that_begins_with_a_typographic_dash_is_refused() {
             assert!(line.contains(&word) && line.contains(right), "{arguments:?}: {line}");
         }
     }
-    // Others stand where no word is ignored.
+    // Values of options.
     for arguments in [["-–allow", "::1"], ["--allow", "—10.0.0.0/8"], ["-l", "—"]] {
         let refused = run(&arguments);
         assert_eq!(refused.code, Some(WRONG_OPTIONS), "{arguments:?}: {}", refused.stderr);

@@ -186,7 +186,6 @@ impl Orders {
             None => before == now,
             Some(arguments) => {
                 now[1..].iter().eq(arguments.iter().map(|a| a.as_ref() as &std::ffi::OsStr))
-                    && !has_other_words(now)
             }
         };
         if !trial.requests.iter().any(|request| is_asked(&request)) {
@@ -508,9 +507,7 @@ impl ExpectedTrial {
                 let words =
                     std::iter::once("poolcounterd".into()).chain(new.iter().map(Into::into));
                 let words: Vec<OsString> = words.collect();
-                !can_be_served(&words, self.rules_read)
-                    || changes_purpose(&server.options, &words)
-                    || has_other_words(&words)
+                !can_be_served(&words, self.rules_read) || changes_purpose(&server.options, &words)
             }
             None => !can_be_served(&ours, self.rules_read),
         };
@@ -549,11 +546,6 @@ fn order_of_line(line: &str) -> Option<OperatorOrder> {
         ("RULE", line) => expected_rules::parse(line).map(OperatorOrder::Rule),
         _ => None,
     }
-}
-
-/// Whether a valid command line has words that are not options: an order must not bring them.
-fn has_other_words(words: &[OsString]) -> bool {
-    matches!(Task::from_words(words), Ok(Task::Serve(options)) if !options.ignored.is_empty())
 }
 
 /// Whether a daemon can be started with this command line and these rules.
