@@ -10,12 +10,15 @@ from roots import PATIENCE_S, expect
 DEBIAN = Path(__file__).resolve().parents[2] / "debian"
 
 # What runs or holds at the start, what dpkg calls, and what that does: calls of deb-systemd-invoke that the
-# policy permits, of `systemctl start`, and of `poolcounterd --free-port`.
+# policy permits, of `systemctl start`, of `poolcounterd --free-port`, and the unit's copy that checks.
 ROWS = [
     ("", ["postinst configure"], ["start service"]),
     ("chroot", ["postinst configure"], []),
     # From 1.x.
-    ("service", ["postinst configure 1.2.0-1"], ["free 42", "restart service"]),
+    ("service", ["postinst configure 1.2.0-1"], ["check", "free 42", "restart service"]),
+    ("service refused", ["postinst configure 1.2.0-1"], ["check"]),
+    # A drop-in starts something else.
+    ("service other", ["postinst configure 1.2.0-1"], ["free 42", "restart service"]),
     ("", ["postinst configure 1.2.0-1"], ["restart service"]),
     ("service forbidden", ["postinst configure 1.2.0-1"], []),
     ("service silent", ["postinst configure 1.2.0-1"], ["restart service"]),
@@ -55,12 +58,19 @@ ROWS = [
 
 # Each runs in the folder of the fakes. A file there stands for a unit that runs, or for another word of ROWS.
 FAKES = {
-    "systemctl": """
+    "systemctl": r"""
         [ ! -e silent ] || { echo 'Failed to connect to bus' >&2; exit 1; }
-        case "$1" in
-            show) if [ -e service ]; then echo 42; else echo 0; fi ;;
-            is-active) if [ -e "${2#poolcounter.}" ]; then echo active; else echo inactive; exit 3; fi ;;
-            start) echo "systemctl start ${2#poolcounter.}" >>calls; touch "${2#poolcounter.}" ;;
+        case "$1 $2" in
+            cat\ *) echo '[Service]'; echo "ExecStart=/bin/$([ -e other ] || echo poolcounterd) -l ::1" ;;
+            show\ *)
+                case "$3 $4" in
+                    "MainPID poolcounter.service") if [ -e service ]; then echo 42; else echo 0; fi ;;
+                    "ExecStart poolcounter-check.service") cat "$4" ;;
+                    "ExecMainStatus poolcounter-check.service") echo 1 ;;
+                esac ;;
+            is-active\ *) if [ -e "${2#poolcounter.}" ]; then echo active; else echo inactive; exit 3; fi ;;
+            start\ poolcounter-check.service) echo check >>calls; [ ! -e refused ] ;;
+            start\ *) echo "systemctl start ${2#poolcounter.}" >>calls; touch "${2#poolcounter.}" ;;
         esac""",
     # As the real one does.
     "deb-systemd-invoke": """
@@ -109,7 +119,7 @@ def with_fakes(script, folder):
     """The text of the script, with files of `folder` for those that it has in /usr and /run."""
     text = (DEBIAN / f"poolcounter.{script}").read_text()
     for real, fake in [("/usr/sbin/policy-rc.d", folder / "policy-rc.d"), ("/run/systemd/system", folder),
-                       ("/run/poolcounter.stopped", folder / "stopped")]:
+                       ("/run/poolcounter.stopped", folder / "stopped"), ("/run/poolcounter.refusal", folder / "refusal")]:
         text = text.replace(real, str(fake))
     for line in text.splitlines():
         expect(line.startswith("#") or not any(f"{top}/" in line.replace(str(folder), "") for top in ["/run", "/usr"]),

@@ -150,6 +150,30 @@ def becomes_ours(world, machine):
     return watcher.longest_gap_s
 
 
+def upgrade_from_debian_with_a_stray_word(world, machine):
+    """1.x ignores words that ours refuses: it keeps its locks through the upgrade and the new unit's watchdog, and
+    apt says that the next start fails."""
+    # systemd expands no variable there.
+    machine.write("/etc/default/poolcounter", 'ARGS="$ARGS -l 127.0.0.1"\n')
+    install_debians_own(machine)
+    old = machine.daemon()
+    with machine.connect() as holder:
+        expect(holder.ask(f"ACQ4ME key 1 5 {PATIENCE_S}") == "LOCKED", "no lock")
+        output = machine.run(f"{INSTALL} {OURS}")
+        expect('"$ARGS" is not an option' in output and "THE NEXT START FAILS" in output, f"apt printed {output}")
+        expect(version(machine) == world.version, f"it is now {version(machine)}")
+        expect_stays(machine, old, seconds=WATCHDOG_S + 5)
+        expect(holder.ask("RELEASE") == "RELEASED", "the lock was lost")
+    expect(machine.status("systemctl cat poolcounter-check.service") != 0, "what checked is still there")
+    machine.reboot()
+    eventually("the start has failed", lambda: machine.show("ActiveState") == "failed")
+    expect(machine.show("ExecMainStatus") == "1", f"it ended with {machine.show('ExecMainStatus')}")
+    machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1"\n')
+    machine.run(re.search(r"mended; then run: (.*)", output)[1])
+    expect_running(machine)
+    expect_served(machine)
+
+
 def upgrade_while_disabled(world, machine):
     """A disabled service stays disabled through the upgrade."""
     install_debians_own(machine)
@@ -522,6 +546,7 @@ ON_EVERY_SUITE = [
     fresh_install,
     unit_is_clean,
     upgrade_from_debian,
+    upgrade_from_debian_with_a_stray_word,
     upgrade_while_disabled,
     crashes_and_hangs,
     stop_and_start,
