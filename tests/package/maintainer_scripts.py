@@ -119,7 +119,8 @@ def with_fakes(script, folder):
     """The text of the script, with files of `folder` for those that it has in /usr and /run."""
     text = (DEBIAN / f"poolcounter.{script}").read_text()
     for real, fake in [("/usr/sbin/policy-rc.d", folder / "policy-rc.d"), ("/run/systemd/system", folder),
-                       ("/run/poolcounter.stopped", folder / "stopped"), ("/run/poolcounter.refusal", folder / "refusal")]:
+                       ("/run/poolcounter.stopped", folder / "stopped"), ("/run/poolcounter.refusal", folder / "refusal"),
+                       ("/usr/local", folder / "local")]:
         text = text.replace(real, str(fake))
     for line in text.splitlines():
         expect(line.startswith("#") or not any(f"{top}/" in line.replace(str(folder), "") for top in ["/run", "/usr"]),

@@ -420,6 +420,25 @@ def becomes_next(world, machine):
     expect(machine.refuses("127.0.0.2"), "ARGS=-l 127.0.0.1 is ignored")
 
 
+def upgrade_hidden_by_a_tarball(world, machine):
+    """systemd prefers the unit of a tarball below /usr/local: apt names it, and how to run the package's program."""
+    output = machine.run(f"{INSTALL} {OURS}")
+    expect("hides" not in output, f"apt names what is not there: {output}")
+    unit = "/usr/local/lib/systemd/system/poolcounter.service"
+    machine.run(f"mkdir -p {unit.rpartition('/')[0]} && cp /usr/bin/poolcounterd /usr/local/bin/"
+                f" && sed s,/usr/bin/,/usr/local/bin/, /usr/lib/systemd/system/poolcounter.service > {unit}"
+                " && systemctl daemon-reload && systemctl restart poolcounter")
+    running = "readlink /proc/$(systemctl show -P MainPID poolcounter)/exe"
+    with HeldLock(machine):
+        output = machine.run(f"{INSTALL} {OURS_NEXT}")
+        expect(machine.run(running) == "/usr/local/bin/poolcounterd", "the test is broken: the unit hides nothing")
+    advice = re.search(rf"^poolcounter: {unit} hides .*\n.* remove (\S+), then run: (.*)$", output, re.M)
+    expect(advice, f"apt does not name the unit: {output}")
+    machine.run(f"rm {advice[1]} && {advice[2]}")
+    expect(machine.run(running) == "/usr/bin/poolcounterd", "the advice does not run the package's program")
+    expect_served(machine)
+
+
 def upgrade_refused(world, machine):
     """A new version that can't take over the old one's state: apt succeeds and
     prints that, and the old daemon keeps serving with all its locks."""
@@ -555,6 +574,7 @@ ON_EVERY_SUITE = [
     operators,
     purge_and_back,
     upgrade_within_2,
+    upgrade_hidden_by_a_tarball,
     upgrade_refused,
     socket_activation,
     allow_list,
