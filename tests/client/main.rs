@@ -10,6 +10,7 @@ mod descendants;
 mod environment;
 mod freeing;
 mod hostile;
+mod huge_numbers;
 mod kept_connections;
 mod lost_waits;
 mod names;

@@ -9,7 +9,7 @@ use connect::{ServerName, StatsConnection};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
 
 /// Options of `keys`.
 #[derive(Clone, Debug, clap::Args)]
@@ -103,11 +103,12 @@ fn print_matching(
     pattern: &WantedPattern,
     as_json: bool,
 ) -> ExitCode {
-    let (matching, all) = (AtomicU64::new(0), AtomicU64::new(0));
+    let counted = Mutex::new((0_u64, 0_u64));
     let count = |answer: &Answer<List>| {
-        matching.fetch_add(answer.report.total, Ordering::Relaxed);
         let keys_total = answer.json["keys_total"].as_u64().unwrap_or(0);
-        all.fetch_add(keys_total, Ordering::Relaxed);
+        let mut counted = counted.lock().expect("no panic");
+        counted.0 = counted.0.saturating_add(answer.report.total);
+        counted.1 = counted.1.saturating_add(keys_total);
     };
     let kind = ListKind::MatchingKeys;
     let code = print_lists(servers, kind, rows, as_json, |server| {
@@ -116,7 +117,7 @@ fn print_matching(
         Ok(answer)
     });
     let typed = &pattern.typed;
-    match (matching.into_inner(), all.into_inner()) {
+    match counted.into_inner().expect("no panic") {
         (0, all @ 1..) if !typed.contains('*') => {
             let keys = if all == 1 { "1 key matches" } else { &format!("{all} keys match") };
             print_error(&format!("0 of {keys}; a pattern is a whole key: '*{typed}*'"));

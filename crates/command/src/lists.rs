@@ -96,7 +96,9 @@ impl ListValue {
     /// What is said of servers that say this and `other`, if they can be one.
     fn and(self, other: &ListValue) -> Option<ListValue> {
         match (self, other) {
-            (ListValue::Count(one), ListValue::Count(other)) => Some(ListValue::Count(one + other)),
+            (ListValue::Count(one), ListValue::Count(other)) => {
+                Some(ListValue::Count(one.saturating_add(*other)))
+            }
             (ListValue::Seconds(least, most), ListValue::Seconds(other_least, other_most)) => {
                 Some(ListValue::Seconds(least.min(*other_least), most.max(*other_most)))
             }
@@ -162,7 +164,7 @@ impl List {
             values.try_fold(first, ListValue::and)
         };
         let names = first.values.iter().map(|(name, _)| *name);
-        let total = lists.iter().map(|(_, list)| list.total).sum();
+        let total = lists.iter().fold(0, |sum: u64, (_, list)| sum.saturating_add(list.total));
         let values = names.filter_map(|name| Some((name, of_all(name)?))).collect();
         Some(List { values, ..List::new(first.name, total, table) })
     }
@@ -240,8 +242,8 @@ impl From<RulesReport> for List {
 
 impl From<FreedReport> for List {
     fn from(report: FreedReport) -> List {
-        let total = (report.holds + report.waits) as u64;
-        List::new("locks", total, Table::of(&report.locks))
+        let total = report.holds.saturating_add(report.waits);
+        List::new("locks", total as u64, Table::of(&report.locks))
     }
 }
 
@@ -274,7 +276,7 @@ const RULES: [&str; 2] = ["limited_by", "denied_by"];
 fn row_in_group(columns: &[String], key: &KeyRow) -> Row {
     let cell = |column: &String| match column.as_str() {
         "holders" => Cell::count(key.holders),
-        "waiters" => Cell::count(key.for_me + key.for_anyone),
+        "waiters" => Cell::count(key.for_me.saturating_add(key.for_anyone)),
         "oldest_hold" => Cell::seconds(key.oldest_hold_s),
         "group" => Cell::text(format!("{}  {}", key.group, shown(&key.key))),
         "limited_by" if !key.limited_by.is_empty() => Cell::text(key.limited_by.join(",")),
@@ -306,7 +308,8 @@ pub(super) fn lines_of_key(report: &KeyReport) -> Vec<String> {
 
 /// The holders and waiters of `STATS JSON KEY`.
 pub(super) fn locks_of_key(report: &KeyReport) -> List {
-    let total = report.holders + report.for_me + report.for_anyone;
+    let waiters = report.for_me.saturating_add(report.for_anyone);
+    let total = report.holders.saturating_add(waiters);
     List::new("locks", total as u64, Table::of(&report.locks))
 }
 

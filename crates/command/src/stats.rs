@@ -132,7 +132,7 @@ fn several_keys(found: &Alike, as_json: bool) -> Report {
     if as_json {
         return Report::Json(json!({ "keys_that_begin": keys, "left_out": left_out }));
     }
-    let all = keys.len() as u64 + left_out;
+    let all = left_out.saturating_add(keys.len() as u64);
     let mut text = format!("keys that begin so: {all}\n{}", keys.join("\n"));
     if *left_out > 0 {
         text += &format!("\nand {left_out} more");

@@ -46,7 +46,7 @@ pub(super) enum KeyAnswer {
     /// `STATS JSON KEY`.
     Key(KeyReport),
     /// The list has cut it, and so many keys begin like this.
-    Several(usize),
+    Several(u64),
     /// The list has cut it, and no key begins like this any more.
     Gone,
     /// The server does not answer the question.

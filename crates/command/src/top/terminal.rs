@@ -18,7 +18,7 @@ use signal_hook::{SigId, flag};
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -101,6 +101,7 @@ impl Terminal {
             is_continued: Arc::default(),
         };
         keeper.catch_signals(&waking)?;
+        give_back_in_panic(Arc::clone(&owner));
         let thread = thread::Builder::new().spawn(move || keeper.keep());
         thread.map_err(named("clone3, clone"))?;
         Ok(Terminal { owner, is_retaken })
@@ -127,12 +128,41 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let mut owner = locked(&self.owner);
-        if *owner == Owner::Top {
-            give_back();
-        }
-        *owner = Owner::ShellForGood;
+        drop(let_go(&self.owner, Owner::ShellForGood));
     }
+}
+
+/// A release aborts after a panic, in any thread, and drops nothing: this gives the terminal back
+/// before the panic is reported.
+fn give_back_in_panic(owner: Arc<Mutex<Owner>>) {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        drop(let_go(&owner, Owner::ShellForGood));
+        report(panic);
+    }));
+}
+
+/// Gives the terminal back. Nobody draws while the returned guard lives.
+fn let_go(owner: &Mutex<Owner>, next: Owner) -> Option<MutexGuard<'_, Owner>> {
+    let since = Instant::now();
+    let mut owner = loop {
+        match owner.try_lock() {
+            Ok(owner) => break owner,
+            Err(TryLockError::Poisoned(owner)) => break owner.into_inner(),
+            Err(_) if since.elapsed() < DRAWN_WITHIN => thread::sleep(Duration::from_millis(5)),
+            Err(_) => {
+                give_back();
+                return None;
+            }
+        }
+    };
+    if *owner == Owner::Top {
+        give_back();
+    }
+    if *owner != Owner::ShellForGood {
+        *owner = next;
+    }
+    Some(owner)
 }
 
 fn locked(owner: &Mutex<Owner>) -> MutexGuard<'_, Owner> {
@@ -175,7 +205,7 @@ impl Keeper {
             let is_continued = self.is_continued.swap(false, Ordering::SeqCst);
             // Also after a SIGSTOP: the shell has changed the terminal's modes.
             if is_to_stop || is_continued {
-                drop(self.let_go());
+                drop(let_go(&self.owner, Owner::Shell));
             }
             let is_ours = (is_continued || !is_to_stop) && self.take();
             // A process that is continued in the background may have got a SIGTERM before:
@@ -206,28 +236,8 @@ impl Keeper {
         true
     }
 
-    /// Gives the terminal back. Nobody draws while the returned guard lives.
-    fn let_go(&self) -> Option<MutexGuard<'_, Owner>> {
-        let since = Instant::now();
-        let mut owner = loop {
-            match self.owner.try_lock() {
-                Ok(owner) => break owner,
-                Err(_) if since.elapsed() < DRAWN_WITHIN => thread::sleep(Duration::from_millis(5)),
-                Err(_) => {
-                    give_back();
-                    return None;
-                }
-            }
-        };
-        if *owner == Owner::Top {
-            give_back();
-            *owner = Owner::Shell;
-        }
-        Some(owner)
-    }
-
     fn end_by(&self, signal: i32) -> ! {
-        let _owner = self.let_go();
+        let _owner = let_go(&self.owner, Owner::Shell);
         end_by(signal)
     }
 
@@ -276,6 +286,71 @@ fn give_back() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{LocalModes, tcgetattr};
+    use std::fs::File;
+    use std::io::Write;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::process::Command;
+
+    /// What this test does in a process of its own: a panic between two drawings, or in one.
+    const PANICS: &str = "POOLCOUNTER_TEST_PANICS";
+
+    /// The end of the screen of `top`.
+    const LEFT: &str = "\x1b[?1049l";
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_is_reported() {
+        if let Some(panics) = std::env::var_os(PANICS) {
+            panic_at_the_terminal(panics == "drawing");
+        }
+        for panics in ["between", "drawing"] {
+            let (mut master, slave) = pseudo_terminal();
+            let mut command = Command::new("setsid");
+            command.args(["--ctty", "--wait"]).arg(std::env::current_exe().expect("a path"));
+            let this = "a_panic_gives_the_terminal_back_before_it_is_reported";
+            command.args([this, "--nocapture", "--test-threads=1"]).env(PANICS, panics);
+            let end = || slave.try_clone().expect("a descriptor");
+            command.stdin(end()).stdout(end()).stderr(end());
+            let mut child = command.spawn().expect("setsid, of util-linux");
+            drop((command, slave));
+            let mut shown = Vec::new();
+            // EIO, when the last process has closed it.
+            let _ = master.read_to_end(&mut shown);
+            let shown = String::from_utf8_lossy(&shown);
+            assert!(!child.wait().expect("a status").success());
+            let entered = shown.find("\x1b[?1049h").expect("the screen of top");
+            let left = shown.find(LEFT).expect("the end of that screen");
+            assert!(entered < left && left < shown.find("panicked").expect("why"), "{shown:?}");
+            assert!(shown[left..].contains("\x1b[?25h"), "no cursor: {shown:?}");
+            let modes = tcgetattr(&master).expect("modes").local_modes;
+            assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO), "{panics}");
+        }
+    }
+
+    /// As a release, which aborts then.
+    fn panic_at_the_terminal(is_drawing: bool) -> ! {
+        let terminal = Terminal::take().expect("a terminal");
+        while !terminal.is_to_be_drawn() {
+            thread::yield_now();
+        }
+        terminal.draw(|| io::stdout().flush()).expect("the screen of top");
+        let bug = || panic!("a bug in top");
+        let _ =
+            catch_unwind(AssertUnwindSafe(|| if is_drawing { terminal.draw(bug) } else { bug() }));
+        std::process::abort()
+    }
+
+    fn pseudo_terminal() -> (File, File) {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).expect("a terminal");
+        grantpt(&master).and_then(|()| unlockpt(&master)).expect("unlock");
+        let path = ptsname(&master, Vec::new()).expect("ptsname");
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = open(path.as_c_str(), flags, Mode::empty()).expect("open the terminal");
+        (master.into(), slave.into())
+    }
 
     #[test]
     fn a_terminal_that_does_not_know_its_size_has_that_of_the_environment() {

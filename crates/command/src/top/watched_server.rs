@@ -91,14 +91,15 @@ fn ask_key(
         Some(whole) => Alike { keys: vec![whole], left_out: 0 },
         None => keys_that_begin(connection, beginning)?,
     };
-    match (found.pop(), found.len() + left_out as usize) {
-        (Some(whole), 0) => {
+    let count = left_out.saturating_add(found.len() as u64);
+    match found.pop() {
+        Some(whole) if count == 1 => {
             let Answer { report, .. } = ask(connection, &question_of(&whole))?;
             known.whole = Some((key.to_owned(), whole));
             Ok(KeyAnswer::Key(report))
         }
-        (Some(_), others) => Ok(KeyAnswer::Several(others + 1)),
-        (None, _) => Ok(KeyAnswer::Gone),
+        Some(_) => Ok(KeyAnswer::Several(count)),
+        None => Ok(KeyAnswer::Gone),
     }
 }
 
