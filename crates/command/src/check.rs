@@ -21,7 +21,8 @@ figure that has thresholds). The worst server counts: its line comes first,
 followed by the performance data of all servers.
 
 WARN and CRIT are ranges as all plugins take them, ends included. 10 alerts
-above 10, 10: below 10, 5:10 outside, @5:10 inside; ~ is minus infinity.";
+above 10, 10: below 10, 5:10 outside, @5:10 inside; ~ is minus infinity. WARN
+must alert wherever CRIT does: 10:,100 is refused.";
 
 /// Options of `check`.
 #[derive(Clone, Debug, clap::Args)]
@@ -72,9 +73,12 @@ fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAn
     ];
     if options.full_queues.is_some() {
         thread::sleep(options.lasts);
-        let later = counter(&everything(&mut connection)?.report, "full_queues");
-        let rate =
-            queues.zip(later).map(|(queues, later)| (later - queues) / options.lasts.as_secs_f64());
+        let later = everything(&mut connection)?.report;
+        // The sleep may have been longer. It was not shorter, although an older server tells whole
+        // seconds; one that was started again has counted less.
+        let passed_s = (later.uptime_s - report.uptime_s).max(options.lasts.as_secs_f64());
+        let growth = queues.zip(counter(&later, "full_queues"));
+        let rate = growth.map(|(queues, later)| (later - queues).max(0.0) / passed_s);
         figures.push(Figure::new("full_queues_rate", "", rate, options.full_queues.clone()));
     }
     figures.push(Figure::new("full_queues", "c", queues, None));
