@@ -81,7 +81,7 @@ fn rules_in_json_have_their_fields() {
     assert_eq!((&pages["keys"], &pages["holders"]), (&1.into(), &1.into()));
     assert_eq!((&bots["pattern"], &bots["settings"][0]), (&"bot:*".into(), &"deny".into()));
     let set = json(&["rule", "set", "flood", "--for", "30m", "café:*", "total=1", "deny"], 0);
-    assert_eq!(set["answer"], r"OK rule flood caf\xc3\xa9:* total=1 deny, for 30m");
+    assert_eq!(set["answer"], r"OK rule flood café:* total=1 deny, for 30m");
     assert_eq!((&set["ok"], &set["rule"]["from"]), (&true.into(), &"set".into()));
     assert_eq!(set["rule"]["pattern"], "café:*");
     assert!(set["rule"]["left_s"].as_f64().is_some_and(|s| s > 1_000.0), "{set}");

@@ -1,6 +1,7 @@
 //! What `stats`, the lists and `check` print.
 
 use crate::command::{ask, binary, lists, lists_with_rules, poolcounter, scripted, servers, shell};
+use crate::support::restart::Place;
 use crate::support::stopwatch::{Stopwatch, pause};
 use crate::support::{Client, Finished, Server, finish};
 use serde_json::Value;
@@ -332,10 +333,60 @@ fn a_key_that_a_list_has_cut_is_found() {
     assert!(two.starts_with("keys that begin so: 2\ntwo:x"), "{two}");
     let both = json(&ask(&address, &["key", "--json", &cut("two:")]));
     assert_eq!(both["keys_that_begin"].as_array().map(Vec::len), Some(2), "{both}");
+    for start in ["*", "\"", "'*"] {
+        let key = format!("{start}{}", "*".repeat(150));
+        holders[0].exchange("RELEASE", "RELEASED");
+        holders[0].exchange(&format!("ACQ4ME {key} 1 1 1"), "LOCKED");
+        let stars = ask(&address, &["key", &format!("{}\\...", &key[..128])]).stdout;
+        assert!(stars.starts_with(&format!("key: {key}\nholders: 1\n")), "{stars}");
+    }
     let gone = ask(&address, &["key", &cut("six:")]).stdout;
     assert!(gone.contains("holders: 0\n"), "{gone}");
     let which = ask(&address, &["which", &cut("one:")]);
     assert!(which.stderr.contains("a list has cut this key"), "{}", which.stderr);
+}
+
+/// As text in the locale's encoding, and in JSON always.
+#[test]
+fn keys_are_readable_wherever_they_are_shown() {
+    let place = Place::with_daemon();
+    let [control, rules] = ["c", "rules"].map(|name| place.path(name).display().to_string());
+    std::fs::write(&rules, "few caf\\xc3\\xa9* workers=9\n").expect("written");
+    let server = place.start(&["--control", &control, "--rules", &rules, "--slow", "0"]);
+    let address = server.address().to_string();
+    let key = |n: u32| format!("café{}{n}", "x".repeat(140));
+    let mut holders = [1, 2, 3].map(|n| (server.connect(), key(n)));
+    for (holder, key) in &mut holders {
+        holder.exchange(&format!("ACQ4ME {key} 9 9 1"), "LOCKED");
+    }
+    holders[2].0.exchange("RELEASE", "RELEASED");
+    let cut = format!("caf\\xc3\\xa9{}\\...", "x".repeat(117));
+    let (whole, control) = (key(1), ["--control-socket", control.as_str()]);
+    for words in [
+        &["keys"][..],
+        &["keys", "caf*"],
+        &["key", &whole],
+        &["key", &cut],
+        &["slow"],
+        &["top"],
+        &["rules", control[0], control[1]],
+        &["free", "--dry-run", "--key", &whole, control[0], control[1]],
+        &["rule", "set", "one", "é*", "deny", control[0], control[1]],
+    ] {
+        for (locale, as_json) in [("C.UTF-8", false), ("C", false), ("C", true)] {
+            if as_json && words[0] == "top" {
+                continue;
+            }
+            let mut command = poolcounter(&address, words);
+            command.args(as_json.then_some("--json")).env("LC_ALL", locale);
+            let output = finish(&mut command);
+            assert_eq!(output.code, Some(0), "{words:?}: {}", output.stderr);
+            let is_readable = as_json || locale == "C.UTF-8";
+            let text = output.stdout;
+            assert_eq!(text.contains('é'), is_readable, "{words:?} {locale}: {text}");
+            assert_eq!(text.contains("\\xc3"), !is_readable, "{words:?} {locale}: {text}");
+        }
+    }
 }
 
 /// Escaped, it would be longer than a line may be.
@@ -390,7 +441,22 @@ fn check_exits_and_prints_as_a_plugin() {
         );
     }
     assert_eq!(ask(&server, &["check", "--oldest-hold", "5,10"]).code, Some(2));
-    assert_eq!(ask(&server, &["check", "--waiting", "9"]).code, Some(3), "a wrong option");
+    for wrong in [
+        &["check", "--waiting", "9"][..],
+        &["check", "--bogus"],
+        &["-s", "keys", "check", "--bogus"],
+        &["--server=a", "-s", "run", "check", "x"],
+        &["-s", ":::", "check"],
+        &["-s", "", "check"],
+        &["check", "-s"],
+    ] {
+        let output = ask(&server, wrong);
+        assert_eq!((output.code, output.stderr.as_str()), (Some(3), ""), "{wrong:?}");
+    }
+    for other in [&["-s", "check", "keys", "--bogus"][..], &["--bogus", "check"], &["chec"]] {
+        let output = ask(&server, other);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(64), ""), "{other:?}");
+    }
     let down = ask("127.0.0.1:1", &["check"]);
     assert_eq!(down.code, Some(2));
     assert!(down.stdout.starts_with("POOLCOUNTER CRITICAL - 127.0.0.1:1: "), "{}", down.stdout);

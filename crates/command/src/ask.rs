@@ -1,6 +1,7 @@
 //! Asks a server for its reports; how a key and a pattern are written in a question; the whole text
 //! of a key that a list has cut.
 
+use super::shown_key::{is_utf8_output, make_readable};
 use super::stats_full::StatsFull;
 use super::status;
 use connect::{NoAnswer, StatsConnection};
@@ -18,8 +19,9 @@ pub(super) const ROWS_MAX: u32 = 200;
 
 /// What a server has answered.
 pub(super) struct Answer<R> {
-    /// As it was sent: a later version may have more members.
+    /// All of it, with readable keys: a later version may have more members.
     pub(super) json: Value,
+    /// Keys are readable if the output may have them so.
     pub(super) report: R,
 }
 
@@ -33,10 +35,18 @@ pub(super) fn ask<R: DeserializeOwned>(
     question: &str,
 ) -> Result<Answer<R>, NoAnswer> {
     let text = connection.query(question)?;
-    let invalid =
-        |e: serde_json::Error| NoAnswer::Refused(format!("invalid STATS {question}: {e}"));
-    let json: Value = serde_json::from_str(&text).map_err(invalid)?;
-    let report = R::deserialize(&json).map_err(invalid)?;
+    read_answer(&text).map_err(|e| NoAnswer::Refused(format!("invalid STATS {question}: {e}")))
+}
+
+/// Reads an answer in JSON, and makes its keys readable: here alone, for all that shows them.
+///
+/// # Errors
+/// It is another report, or no JSON.
+pub(super) fn read_answer<R: DeserializeOwned>(text: &str) -> serde_json::Result<Answer<R>> {
+    let sent: Value = serde_json::from_str(text)?;
+    let mut json = sent.clone();
+    make_readable(&mut json);
+    let report = R::deserialize(if is_utf8_output() { &json } else { &sent })?;
     Ok(Answer { json, report })
 }
 
@@ -72,9 +82,13 @@ pub(super) fn key_question(key: &[u8]) -> String {
     }
 }
 
-/// A piece of a key that is to stand for itself in a pattern.
-pub(super) fn literally(piece: &[u8]) -> String {
-    key_text(&key_from_user(piece)).replace('*', "\\x2a")
+/// What a user has typed of a key, to stand for itself in a pattern.
+pub(super) fn literally(typed: &[u8]) -> String {
+    literal(&key_from_user(typed))
+}
+
+fn literal(key: &[u8]) -> String {
+    key_text(key).replace('*', "\\x2a")
 }
 
 pub(super) fn checked(mut pattern: String) -> Result<String, String> {
@@ -97,7 +111,7 @@ pub(super) const CUT: &str = "\\...";
 
 /// Keys that begin alike.
 pub(super) struct Alike {
-    /// Whole, as text.
+    /// Whole.
     pub(super) keys: Vec<String>,
     /// How many more there are.
     pub(super) left_out: u64,
@@ -108,12 +122,16 @@ pub(super) fn keys_that_begin(
     connection: &mut StatsConnection,
     text: &str,
 ) -> Result<Alike, NoAnswer> {
-    let Ok(pattern) = checked(format!("{}*", literally(text.as_bytes()))) else {
-        return Ok(Alike { keys: Vec::new(), left_out: 0 });
-    };
+    let beginning = key_from_user(text.as_bytes());
+    // A pattern has no room for many stars that stand for themselves: more keys may match one of
+    // fewer bytes.
+    let lens = (0..=beginning.len()).rev();
+    let mut patterns = lens.filter_map(|len| checked(literal(&beginning[..len]) + "*").ok());
+    let pattern = patterns.next().unwrap_or_default();
     let question = format!("JSON KEYS {ROWS_MAX} {pattern}");
     let KeysReport { keys, left_out, .. } = ask(connection, &question)?.report;
-    let keys = keys.into_iter().map(|row| row.key).collect();
+    let keys = keys.into_iter().map(|row| row.key);
+    let keys = keys.filter(|key| key_from_user(key.as_bytes()).starts_with(&beginning)).collect();
     Ok(Alike { keys, left_out: left_out.unwrap_or(0) })
 }
 

@@ -1,11 +1,11 @@
 //! Orders to the daemon of this host: `drain` and its wait, line by line, until the process has
 //! ended; `undrain`, `free`, `rules`, `rule`, `control`.
 
-use super::ask::key_from_user;
+use super::ask::{Answer, key_from_user, read_answer};
 use super::duration::{parse_bounded_duration, whole_seconds};
 use super::lists::List;
 use super::output::{print, print_error, print_json};
-use super::shown_key::{make_readable, shown};
+use super::shown_key::{readable, shown};
 use super::status;
 use super::unsafe_calls::{end_by, process_of};
 
@@ -100,7 +100,7 @@ fn send(line: &str, options: &OrderOptions) -> Result<String, ExitCode> {
         OrderError::Cut(ref heard) => {
             let heard = heard.trim_end();
             if options.json {
-                print_json(&json!({ "ok": false, "answer": heard }));
+                print_json(&json!({ "ok": false, "answer": readable(heard) }));
             } else {
                 print(&shown(heard));
             }
@@ -125,13 +125,12 @@ pub(super) fn print_answer(answer: &str, options: &OrderOptions) -> bool {
 
 /// The members of an answer that is in JSON, and those of every answer.
 fn answer_in_json(answer: &str) -> Value {
-    let text = answer.trim_end();
-    let mut json = match serde_json::from_str(text) {
+    let members = read_answer::<Value>(answer).map(|answer| answer.json);
+    let mut json = match members {
         Ok(members @ Value::Object(_)) => members,
-        _ => json!({ "answer": text }),
+        _ => json!({ "answer": readable(answer.trim_end()) }),
     };
     json["ok"] = is_executed(answer).into();
-    make_readable(&mut json);
     json
 }
 
@@ -145,9 +144,9 @@ fn list<R: DeserializeOwned + Into<List>>(
         Ok(answer) => answer,
         Err(code) => return code,
     };
-    let report = serde_json::from_str::<R>(&answer).ok().filter(|_| !options.json);
+    let report = read_answer::<R>(&answer).ok().filter(|_| !options.json);
     let is_printed = match report {
-        Some(report) => print(&(head(&report) + &report.into().text())),
+        Some(Answer { report, .. }) => print(&(head(&report) + &report.into().text())),
         None => print_answer(&answer, options),
     };
     ended(&answer, is_printed)

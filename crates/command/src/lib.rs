@@ -183,23 +183,20 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(mut e) => {
             hint_at_habits(&mut e);
-            if is_plugin() && e.use_stderr() {
-                // Monitoring shows nothing else.
-                output::print(&e.render().to_string());
-                return wrong_usage();
+            if e.use_stderr() && subcommand().as_deref() == Some(CHECK) {
+                return wrong_check(&e.render().to_string());
             }
             let is_printed = e.print().map_err(output::report_output_error).is_ok();
             return match (e.use_stderr(), is_printed) {
-                (true, _) => wrong_usage(),
+                (true, _) => ExitCode::from(status::USAGE),
                 (false, true) => ExitCode::SUCCESS,
                 (false, false) => ExitCode::FAILURE,
             };
         }
     };
+    let is_check = matches!(arguments.subcommand, Action::Check(_));
     let servers = match arguments.order() {
-        None if matches!(arguments.subcommand, Action::Check(_)) => {
-            ServerList::without_file(&arguments.server)
-        }
+        None if is_check => ServerList::without_file(&arguments.server),
         None => ServerList::find(&arguments.server),
         Some(order) if arguments.server.is_empty() && order.server.is_empty() => {
             Ok(ServerList { servers: Vec::new(), is_this_host: true })
@@ -211,13 +208,10 @@ pub fn main() -> ExitCode {
     };
     let servers = match servers {
         Ok(servers) => servers,
-        Err(why) if is_plugin() => {
-            output::print(&format!("POOLCOUNTER UNKNOWN - {why}"));
-            return wrong_usage();
-        }
+        Err(why) if is_check => return wrong_check(&format!("POOLCOUNTER UNKNOWN - {why}")),
         Err(why) => {
             output::print_error(&why);
-            return wrong_usage();
+            return ExitCode::from(status::USAGE);
         }
     };
     execute(arguments.subcommand, servers)
@@ -248,20 +242,19 @@ fn empty_argument(command: &clap::Command, matches: &ArgMatches) -> Option<Strin
     empty_argument(command.find_subcommand(name)?, matches)
 }
 
-/// The status for a command line that is not valid; a plugin's is another one.
-fn wrong_usage() -> ExitCode {
-    ExitCode::from(if is_plugin() { check::Severity::Unknown.status() } else { status::USAGE })
+/// The subcommand that is a plugin.
+const CHECK: &str = "check";
+
+/// Monitoring shows standard output alone, and has another status.
+fn wrong_check(why: &str) -> ExitCode {
+    output::print(why);
+    ExitCode::from(check::Severity::Unknown.status())
 }
 
-fn is_plugin() -> bool {
-    subcommand().is_some_and(|word| word == "check")
-}
-
-/// The subcommand of a command line that may be invalid.
+/// The subcommand of a command line that is invalid.
 fn subcommand() -> Option<String> {
-    let command = command();
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    words.into_iter().find(|word| command.find_subcommand(word).is_some())
+    let matches = command().ignore_errors(true).try_get_matches().ok()?;
+    matches.subcommand_name().map(str::to_owned)
 }
 
 /// Slips of those who know flock(1): `run KEY COMMAND`, `-w 5`, and `-n` without a number.
@@ -291,7 +284,7 @@ fn execute(action: Action, list: ServerList) -> ExitCode {
             Some(options) => run::run(&list, &options),
             None => {
                 output::print_error("no KEY: poolcounter run [OPTIONS] -- KEY -- COMMAND");
-                wrong_usage()
+                ExitCode::from(status::USAGE)
             }
         },
         Action::Stats { json } => stats::stats(servers, json),

@@ -3,7 +3,6 @@
 
 use super::ask::{Answer, ask};
 use super::output::one_line;
-use super::shown_key::shown;
 use super::table::{Cell, ListOrder, Row, Table, duration_text};
 use connect::{NoAnswer, StatsConnection};
 use protocol::reports::{
@@ -278,7 +277,7 @@ fn row_in_group(columns: &[String], key: &KeyRow) -> Row {
         "holders" => Cell::count(key.holders),
         "waiters" => Cell::count(key.for_me.saturating_add(key.for_anyone)),
         "oldest_hold" => Cell::seconds(key.oldest_hold_s),
-        "group" => Cell::text(format!("{}  {}", key.group, shown(&key.key))),
+        "group" => Cell::text(format!("{}  {}", key.group, key.key)),
         "limited_by" if !key.limited_by.is_empty() => Cell::text(key.limited_by.join(",")),
         "denied_by" => Cell::text(key.denied_by.as_deref().unwrap_or("-")),
         // What is counted for groups only.
@@ -291,7 +290,7 @@ fn row_in_group(columns: &[String], key: &KeyRow) -> Row {
 pub(super) fn lines_of_key(report: &KeyReport) -> Vec<String> {
     let KeyReport { key, holders, for_me, for_anyone, .. } = report;
     let mut lines = vec![
-        format!("key: {}", shown(key)),
+        format!("key: {key}"),
         format!("holders: {holders}"),
         format!("for_me: {for_me}"),
         format!("for_anyone: {for_anyone}"),

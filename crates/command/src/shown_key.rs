@@ -29,7 +29,7 @@ fn names_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// A key, or a text that contains keys, as it is printed.
+/// A text that contains keys, and is no report, as it is printed.
 pub(super) fn shown(text: &str) -> Cow<'_, str> {
     if is_utf8_output() { readable(text) } else { text.into() }
 }

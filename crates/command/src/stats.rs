@@ -8,7 +8,7 @@ use super::ask::{
 use super::every_server::{ask_each, distinct};
 use super::lists::{List, ListKind, lines_of_key, locks_of_key};
 use super::output::{print, print_error, print_json};
-use super::shown_key::make_readable;
+use super::shown_key::readable;
 use super::status;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use protocol::reports;
@@ -130,6 +130,7 @@ fn key_text(report: &reports::KeyReport) -> String {
 fn several_keys(found: &Alike, as_json: bool) -> Report {
     let Alike { keys, left_out } = found;
     if as_json {
+        let keys: Vec<_> = keys.iter().map(|key| readable(key)).collect();
         return Report::Json(json!({ "keys_that_begin": keys, "left_out": left_out }));
     }
     let all = left_out.saturating_add(keys.len() as u64);
@@ -199,9 +200,8 @@ fn print_answers(
     code
 }
 
-/// Prints an answer in JSON, with the server's name and readable keys. False if that fails.
+/// Prints an answer in JSON, with the server's name. False if that fails.
 fn print_of_server(server: &ServerName, mut answer: Value) -> bool {
-    make_readable(&mut answer);
     if let Value::Object(object) = &mut answer {
         object.insert("server".to_owned(), server.as_str().into());
     }

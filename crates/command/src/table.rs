@@ -2,7 +2,7 @@
 //! sorts, aligns.
 
 use super::output::one_line;
-use super::shown_key::{shown, width};
+use super::shown_key::width;
 use protocol::rows::{self, cell_text, milliseconds};
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -64,7 +64,7 @@ pub(super) struct Width {
     is_number: bool,
 }
 
-/// A row, and the key that it is about, as the daemon writes it.
+/// A row, and the key that it is about, as the report has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
@@ -94,12 +94,7 @@ impl Table {
         let names = R::COLUMNS.iter().map(|name| name.strip_suffix(SECONDS).unwrap_or(name));
         let row = |row: &R| {
             let values = R::COLUMNS.iter().zip(row.values());
-            let mut cells: Vec<Cell> =
-                values.map(|(column, value)| Cell::of(column, &value)).collect();
-            if let (Some(key), Some(last)) = (row.key(), cells.last_mut()) {
-                *last = Cell::text(shown(key));
-            }
-            Row::about(cells, row.key())
+            Row::about(values.map(|(column, value)| Cell::of(column, &value)).collect(), row.key())
         };
         Table::new(&names.collect::<Vec<_>>(), rows.iter().map(row))
     }

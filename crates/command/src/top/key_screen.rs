@@ -4,8 +4,10 @@
 use super::choices::ChosenKey;
 use super::server_data::{KeyAnswer, ScreenData};
 use super::terminal::Style;
+use crate::ask::key_from_user;
 use crate::lists::{lines_of_key, locks_of_key};
-use crate::shown_key::{beginning, shown};
+use crate::shown_key::beginning;
+use protocol::key_text;
 use protocol::reports::KeyReport;
 
 /// The lines about the key, without the head and the help: as many as there are.
@@ -17,14 +19,14 @@ pub(super) fn key_lines(
     let server = format!("server: {}", chosen.server);
     let mut lines = vec![(Style::Plain, server)];
     match data.and_then(|data| data.key.as_ref()) {
-        None => lines.push((Style::Plain, format!("key: {}", shown(&chosen.key)))),
+        None => lines.push((Style::Plain, format!("key: {}", chosen.key))),
         Some(KeyAnswer::Key(report)) => lines.extend(lines_of(report, width)),
         Some(KeyAnswer::Several(count)) => {
-            let why = format!("{count} keys begin with {}", shown(&chosen.key));
+            let why = format!("{count} keys begin with {}", chosen.key);
             lines.push((Style::Plain, format!("{why}: poolcounter keys PATTERN lists them")));
         }
         Some(KeyAnswer::Gone) => {
-            let why = format!("no key begins with {} any more", shown(&chosen.key));
+            let why = format!("no key begins with {} any more", chosen.key);
             lines.push((Style::Plain, why));
         }
         Some(KeyAnswer::Refused(why)) => lines.push((Style::Alarming, why.clone())),
@@ -47,9 +49,10 @@ fn lines_of(report: &KeyReport, width: usize) -> Vec<(Style, String)> {
 
 /// The command that frees the key, for any shell and any locale.
 fn free_command(key: &str) -> String {
+    let key = key_text(&key_from_user(key.as_bytes()));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,%+@=".contains(c);
     let word = if !key.is_empty() && key.chars().all(is_plain) {
-        key.to_owned()
+        key.clone()
     } else {
         format!("'{}'", key.replace('\'', r"'\''"))
     };
@@ -84,6 +87,7 @@ mod tests {
             ("page:one%20a", "poolcounter free --key page:one%20a"),
             ("a!canonical", "poolcounter free --key 'a!canonical'"),
             ("caf\\xc3\\xa9", "poolcounter free --key 'caf\\xc3\\xa9'"),
+            ("café", "poolcounter free --key 'caf\\xc3\\xa9'"),
             ("it's", r"poolcounter free --key 'it'\''s'"),
             ("-x", "poolcounter free --key=-x"),
             ("$(reboot);", "poolcounter free --key '$(reboot);'"),
