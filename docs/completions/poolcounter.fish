@@ -88,11 +88,11 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l s
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l wait -d 'Wait until the daemon has exited, but no longer than TIME. [default: for ever]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l control-socket -d 'The daemon\'s control socket' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l timeout -d 'How long to wait for the answer; the daemon may execute the order without one. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l control-socket -d 'The daemon\'s control socket' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l timeout -d 'How long to wait for the answer; the daemon may execute the order without one. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l key -d 'Those that hold this key. Bytes can be written as \\xNN, as lists show them' -r
@@ -100,16 +100,16 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l client 
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l host -d 'All from this address' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l max -d 'Close this many connections at most; if more match, close none' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l control-socket -d 'The daemon\'s control socket' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l timeout -d 'How long to wait for the answer; the daemon may execute the order without one. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l dry-run -d 'Show which locks would be freed, and close nothing'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l control-socket -d 'The daemon\'s control socket' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l timeout -d 'How long to wait for the answer; the daemon may execute the order without one. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l control-socket -d 'The daemon\'s control socket' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l timeout -d 'How long to wait for the answer; the daemon may execute the order without one. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "set" -d 'Replace the rule of this name, or put it in front of all others'
@@ -118,15 +118,15 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l for -d 'How long the rule applies, such as 90, 30m or 1h30m; then what it replaced returns. [default: until another order]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l control-socket -d 'The daemon\'s control socket' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l timeout -d 'How long to wait for the answer; the daemon may execute the order without one. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l control-socket -d 'The daemon\'s control socket' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l timeout -d 'How long to wait for the answer; the daemon may execute the order without one. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l control-socket -d 'The daemon\'s control socket' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l timeout -d 'How long to wait for the answer; the daemon may execute the order without one. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "set" -d 'Replace the rule of this name, or put it in front of all others'
@@ -134,7 +134,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "reset" -d 'End the order about this rule that applies: what it replaced returns'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l control-socket -d 'The daemon\'s control socket' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l timeout -d 'How long to wait for the answer; the daemon may execute the order without one. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule control help" -f -a "run" -d 'Run a command while holding a lock'

@@ -100,7 +100,7 @@ fn a_terminal_that_hangs_up_ends_it() {
 
 #[test]
 fn a_signal_ends_it_and_restores_the_terminal() {
-    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
         let mut shown = Shown::start(LAUNCHERS[0]);
         assert!(shown.is_raw());
         // The beginning of an arrow: the rest may never come.
@@ -124,7 +124,7 @@ fn a_signal_ends_it_as_the_first_process_of_a_container() {
     {
         return skip("no user and pid namespaces");
     }
-    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
         let mut shown = Shown::start(&namespace);
         let [top] = children(shown.top.id())[..] else { panic!("one child") };
         kill_process(Pid::from_raw(top as i32).expect("a process"), signal).expect("a signal");

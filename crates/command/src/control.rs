@@ -7,7 +7,7 @@ use super::lists::List;
 use super::output::{print, print_error, print_json};
 use super::shown_key::{readable, shown};
 use super::status;
-use super::unsafe_calls::{end_by, process_of};
+use super::unsafe_calls::{ENDING_SIGNALS, end_by, process_of};
 
 use connect::{OrderError, connect_unix};
 use protocol::reports::{FreedReport, Report, RulesReport};
@@ -16,7 +16,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 use std::io::{self, Read, Write};
@@ -48,7 +47,7 @@ pub(super) struct OrderOptions {
     #[arg(long, global = true, help_heading = OF_ORDERS)]
     json: bool,
 
-    /// How long to wait for the answer; after that the daemon does not execute the order any more.
+    /// How long to wait for the answer; the daemon may execute the order without one.
     /// [default: 10, or 60 for a hot restart]
     #[arg(long, value_name = "TIME", global = true, value_parser = parse_bounded_duration,
           help_heading = OF_ORDERS)]
@@ -226,12 +225,15 @@ const NOT_HEARD: &str = "ERROR this control socket is closed";
 
 fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Result<DrainEnd> {
     let until = wait_max.and_then(|wait| Instant::now().checked_add(wait));
-    let answer_until = Instant::now() + options.timeout(connect::ANSWER_TIMEOUT);
+    let answer_timeout = options.timeout(connect::ANSWER_TIMEOUT);
+    let answer_until = Instant::now() + answer_timeout;
     let mut waiting = DrainWait::connect(options, Some(answer_until))?;
     waiting.send("DRAIN\nDRAINED\n");
     loop {
         match waiting.next_event()? {
-            DrainEvent::Late if !waiting.is_draining => return Err(io::ErrorKind::TimedOut.into()),
+            DrainEvent::Late if !waiting.is_draining => {
+                return Err(io::Error::other(OrderError::Silent(answer_timeout)));
+            }
             DrainEvent::Late => return Ok(DrainEnd::Drains),
             DrainEvent::End => return Ok(DrainEnd::Ended),
             DrainEvent::Line(line) => match line.as_str() {
@@ -423,7 +425,7 @@ impl EndingSignals {
     fn watch() -> io::Result<EndingSignals> {
         let (arrived, sender) = UnixStream::pair()?;
         let signal = Arc::new(AtomicUsize::new(0));
-        for number in [SIGINT, SIGTERM, SIGHUP] {
+        for number in ENDING_SIGNALS {
             flag::register_usize(number, Arc::clone(&signal), number as usize)?;
             pipe::register(number, sender.try_clone()?)?;
         }
@@ -435,7 +437,7 @@ impl EndingSignals {
         print_error(if is_draining {
             "interrupted; the drain continues (undrain ends it)"
         } else {
-            "interrupted before the daemon answered: it does not drain"
+            "interrupted before the daemon answered; it may drain (undrain ends it)"
         });
         end_by(self.signal.load(Ordering::SeqCst) as i32)
     }

@@ -25,6 +25,10 @@ pub(super) struct Signals {
     on_child: libc::sighandler_t,
 }
 
+/// The signals by which people and supervisors end a process.
+pub(super) const ENDING_SIGNALS: [i32; 4] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
 /// Scripts and make(1) use the numbers below.
 const KEPT_NUMBER_MIN: libc::c_int = 100;
 
@@ -246,7 +250,7 @@ pub(super) fn end_as_first_process() {
     if std::process::id() != 1 {
         return;
     }
-    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+    for signal in ENDING_SIGNALS {
         // SAFETY: the handler calls nothing but _exit. What was ignored stays so.
         unsafe {
             let handler: extern "C" fn(i32) = leave;

@@ -24,9 +24,9 @@ pub const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 pub enum OrderError {
     /// The daemon can't be asked.
     Unreachable(io::Error),
-    /// The connection ended before an answer.
+    /// The connection ended before an answer. The daemon may have executed the order.
     Unanswered,
-    /// No answer came within this time. The daemon does not execute the order any more.
+    /// No answer came within this time. The daemon may have executed the order.
     Silent(Duration),
     /// The daemon has executed the order, and this is what came of the answer.
     Cut(String),
@@ -36,10 +36,12 @@ impl fmt::Display for OrderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OrderError::Unreachable(e) => e.fmt(f),
-            OrderError::Unanswered => f.write_str("the daemon ended without an answer"),
+            OrderError::Unanswered => f.write_str(
+                "the connection ended without an answer; the daemon may have executed the order",
+            ),
             OrderError::Silent(timeout) => write!(
                 f,
-                "no answer within {} seconds; the daemon does not execute it any more",
+                "no answer within {} seconds; the daemon may have executed the order",
                 timeout.as_secs_f64()
             ),
             OrderError::Cut(_) => {
@@ -52,7 +54,7 @@ impl fmt::Display for OrderError {
 impl Error for OrderError {}
 
 /// Sends an order, a single line, to the daemon at `path` and returns its whole answer. Waits
-/// for `timeout`; after that the daemon does not execute the order any more.
+/// for `timeout`.
 ///
 /// If the connection ends without an answer, the order is sent once more, but not to a daemon
 /// that was started in the meantime.

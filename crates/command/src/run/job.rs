@@ -4,7 +4,7 @@
 use super::descendants::{Descendants, Signalled};
 use super::stderr_thread::StderrThread;
 use crate::lock_client::Lock;
-use crate::unsafe_calls::{Arrived, Signals, send};
+use crate::unsafe_calls::{Arrived, ENDING_SIGNALS, Signals, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use std::os::fd::AsFd;
@@ -163,13 +163,9 @@ impl<'a> Job<'a> {
             Some(command) if is_for_it => send(command, signal.number),
             Some(_) => {}
             // Processes that it has left behind are waited for.
-            None => self.is_killed |= is_for_it && ends_a_process(signal.number),
+            None => self.is_killed |= is_for_it && ENDING_SIGNALS.contains(&signal.number),
         }
     }
-}
-
-fn ends_a_process(signal: i32) -> bool {
-    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].iter().any(|it| it.as_raw() == signal)
 }
 
 fn ended(status: WaitStatus) -> Option<JobEnd> {

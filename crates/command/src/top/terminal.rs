@@ -6,13 +6,13 @@
 //! complete, and for ever from a terminal that has hung up.
 
 use crate::output::print_error;
-use crate::unsafe_calls::{end_by, may_set_modes};
+use crate::unsafe_calls::{ENDING_SIGNALS, end_by, may_set_modes};
 use connect::failed_call::named;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::{stdin, stdout};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGTTOU};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGTSTP, SIGTTOU};
 use signal_hook::low_level::{pipe, raise};
 use signal_hook::{SigId, flag};
 use std::io::{self, IsTerminal, Read};
@@ -184,7 +184,7 @@ struct Keeper {
 impl Keeper {
     fn catch_signals(&self, waking: &UnixStream) -> io::Result<()> {
         let wake = |signal| -> io::Result<SigId> { pipe::register(signal, waking.try_clone()?) };
-        for signal in [SIGTERM, SIGHUP, SIGINT] {
+        for signal in ENDING_SIGNALS {
             flag::register_usize(signal, Arc::clone(&self.ending), signal as usize)?;
             wake(signal)?;
         }
