@@ -64,6 +64,11 @@ impl Reporting {
         }
     }
 
+    /// Whether clients may see no keys.
+    pub(crate) fn is_private(&self) -> bool {
+        self.is_private
+    }
+
     /// Puts a request into its queue.
     pub(crate) fn enqueue(&mut self, requester: Requester, request: ReportRequest) {
         match requester {

@@ -137,7 +137,7 @@ impl Dispatch<'_> {
                         self.engine.release(client, self.now);
                         None
                     }
-                    Command::Stats(query) => match stats(&query, self.engine, self.now) {
+                    Command::Stats(query) => match self.stats(&query) {
                         StatsAnswer::Text(text) => {
                             answer_bytes = text.len();
                             self.owe_text(client, text);
@@ -165,6 +165,10 @@ impl Dispatch<'_> {
         }
         self.deliver_answers();
         Some(before.len() - input.len() + answer_bytes)
+    }
+
+    fn stats(&self, query: &Query) -> StatsAnswer {
+        stats(query, self.engine, self.now, self.reporting.is_private())
     }
 
     /// A forged request, or a page in somebody's browser, has reached the port, and may have

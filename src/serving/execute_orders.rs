@@ -122,7 +122,7 @@ impl Server {
 
     /// Answers at once if that is possible; otherwise in one of the next turns.
     fn report(&mut self, client: ControlClient, query: Query) -> Result<Answer, String> {
-        match stats(&query, &self.parts.engine, clock::now()) {
+        match stats(&query, &self.parts.engine, clock::now(), false) {
             StatsAnswer::Text(text) => self.parts.operator.report(client, text),
             StatsAnswer::Unknown => return Err("no such statistic".to_owned()),
             StatsAnswer::Report => {

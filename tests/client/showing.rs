@@ -280,6 +280,31 @@ fn an_invalid_answer_is_reported_with_its_cause() {
     }
 }
 
+/// None at all would look like good news.
+#[test]
+fn keys_that_match_are_refused_where_they_are_hidden() {
+    let place = Place::with_daemon();
+    let control = place.path("c").display().to_string();
+    let server = place.start(&["--private", "--control", &control]);
+    let mut client = server.connect();
+    client.exchange("ACQ4ME job:report 1 1 0", "LOCKED");
+    let address = server.address().to_string();
+    for words in [&["keys", "job:*"][..], &["keys", "--json", "nosuch"], &["key", "job:r\\..."]] {
+        let output = ask(&address, words);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(76), ""), "{words:?}");
+        let way = "as root on the daemon's host: poolcounter control STATS JSON KEYS 200 PATTERN";
+        assert!(output.stderr.contains(way), "{words:?}: {}", output.stderr);
+    }
+    for words in [&["keys"][..], &["keys", "*"]] {
+        let output = ask(&address, words);
+        assert!(output.stdout.starts_with("keys: 1 of 1\n"), "{}", output.stdout);
+        assert!(output.stdout.ends_with(" hidden\n"), "{}", output.stdout);
+    }
+    let words = ["control", "STATS", "JSON", "KEYS", "200", "job:*", "--control-socket", &control];
+    let shown = ask("", &words).stdout;
+    assert!(shown.contains("\"key\":\"job:report\""), "{shown}");
+}
+
 /// Otherwise such an answer would look like that of an idle server.
 #[test]
 fn valid_json_that_is_no_answer_is_refused() {

@@ -290,7 +290,7 @@ pub struct Seen {
 pub struct KeysReport {
     /// How many keys there are.
     pub keys_total: u64,
-    /// With a pattern: how many keys match. Under `--private`, no key matches anything but `*`.
+    /// With a pattern: how many keys match. Under `--private`, clients may ask for `*` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matching: Option<u64>,
     /// With a pattern: how many of these are not listed, because they are more than were asked

@@ -56,8 +56,12 @@ pub enum StatsAnswer {
     Unknown,
 }
 
-/// Answers `STATS`, as far as the engine alone can.
-pub fn stats(query: &Query, engine: &Engine, now: Time) -> StatsAnswer {
+/// The answer if keys that match a pattern are hidden: who may not see keys can't guess them either.
+pub const HIDDEN_MATCHES: &str = "ERROR PRIVATE keys are hidden here; as root on the daemon's host: \
+    poolcounter control STATS JSON KEYS 200 PATTERN\n";
+
+/// Answers `STATS`, as far as the engine alone can; keys are hidden if `is_private`.
+pub fn stats(query: &Query, engine: &Engine, now: Time, is_private: bool) -> StatsAnswer {
     let uptime = Uptime(now.ns_since(engine.started()));
     let text = match query {
         Query::Full => full(engine, uptime),
@@ -69,6 +73,7 @@ pub fn stats(query: &Query, engine: &Engine, now: Time) -> StatsAnswer {
         Query::MatchingKeys(query) if Pattern::parse(&query.pattern).is_err() => {
             return StatsAnswer::Unknown;
         }
+        Query::MatchingKeys(query) if is_private && query.pattern != b"*" => HIDDEN_MATCHES.into(),
         Query::Json
         | Query::History
         | Query::MatchingKeys(_)

@@ -4,7 +4,7 @@
 use super::json;
 use super::report_view::{HIDDEN, ROWS_BYTES_MAX, ROWS_MAX, ReportView, mode_word, seconds};
 use super::rules::{DENY, limits_of};
-use super::scan::{Found, Row, Scan};
+use super::scan::{Row, Scan};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -86,9 +86,7 @@ fn keys(view: &ReportView, scan: &Scan, rows: u32) -> KeysReport {
 
 /// The keys that match the pattern of `scan`, which is that of `query`.
 pub fn matching_keys(query: &MatchingKeys, view: &ReportView, scan: &Scan) -> ListReport {
-    // Whoever may not see keys can't guess them either.
-    let may_see = !view.is_private || query.pattern == b"*";
-    let found = if may_see { scan.found() } else { Found::default() };
+    let found = scan.found();
     let row = |row: &&Row| {
         let text = if view.is_private { HIDDEN.to_owned() } else { key_text(&row.key) };
         json::key(view, row, text)

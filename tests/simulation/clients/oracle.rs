@@ -14,6 +14,7 @@ use engine::counts::statistics::Counters;
 use engine::{ClientId, Time};
 use protocol::lines::{Line, Lines};
 use protocol::{Command, List, Query, Reply, is_of_http};
+use reports::HIDDEN_MATCHES;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// A line of a client.
@@ -215,6 +216,9 @@ impl ClientConversation {
         match self.direct.pop_front() {
             Some(DirectAnswer::Reply(reply)) if reply.as_bytes() == line => {}
             Some(DirectAnswer::Line(start)) if line.starts_with(start.as_bytes()) => {}
+            Some(DirectAnswer::Report(question)) if line == HIDDEN_MATCHES.as_bytes() => {
+                moments.judge_hidden_matches(&question)?;
+            }
             Some(DirectAnswer::Report(question))
                 if line.starts_with(report_prefix(&question.report).as_bytes()) =>
             {

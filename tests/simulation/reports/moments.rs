@@ -308,7 +308,8 @@ impl Moments {
     }
 
     /// Invariant: `STATS JSON KEYS` with a pattern counts the keys that match, and lists as many as it
-    /// is asked for, those that are held for longest first. With `--private`, nothing matches but `*`.
+    /// is asked for, those that are held for longest first. With `--private`, clients are refused any
+    /// other pattern than `*`.
     fn judge_matching_keys(
         &self,
         question: &Question,
@@ -321,8 +322,8 @@ impl Moments {
         if found.matching != shown.len() + found.left_out || !found.are_oldest_first {
             return Err(format!("{text:?} is not in order"));
         }
-        if is_private && found.matching == 0 && query.pattern != b"*" {
-            return Ok(());
+        if question.privacy == self.privacy && self.privacy.0 && query.pattern != b"*" {
+            return Err(format!("{text:?} tells which keys match"));
         }
         if self.has_many_keys {
             return self.check_key_rows(question, shown, usize::MAX, is_private);
@@ -334,6 +335,19 @@ impl Moments {
                 && shown.len() == matching.min(query.rows as usize)
                 && shown.iter().all(|row| has_key(moment, row, is_private))
         })
+    }
+
+    /// Whether keys that match a pattern may be hidden from who asks.
+    pub(crate) fn judge_hidden_matches(&self, question: &Question) -> Result<(), Violation> {
+        let may_be_private = question.privacy.0 || question.privacy != self.privacy;
+        match &question.report {
+            ReportKind::Query(Query::MatchingKeys(query))
+                if may_be_private && query.pattern != b"*" =>
+            {
+                Ok(())
+            }
+            report => Err(format!("{report:?} is refused")),
+        }
     }
 
     pub(super) fn judge_counters(

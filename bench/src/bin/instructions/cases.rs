@@ -239,7 +239,7 @@ fn stats_full() -> Work {
     Box::new(move || {
         for n in 0..STATS {
             let now = Time::from_ns(356_437_000_000_000 + u64::from(n));
-            let answer = reports::stats(&Query::Full, &engine, now);
+            let answer = reports::stats(&Query::Full, &engine, now, false);
             let StatsAnswer::Text(text) = black_box(answer) else { panic!("no text") };
             assert!(text.ends_with(b"\n\n"));
         }

@@ -9,7 +9,7 @@ use protocol::reports::ProcessFigures;
 use protocol::{Acquire, Command, List, MatchingKeys, Mode, Query, Span, Subject, key_text};
 use reports::rules::{RuleOrigin, RuleSource};
 use reports::scan::Scan;
-use reports::{Peers, ReportView, RuleOrders, ServerFigures, StatsAnswer};
+use reports::{HIDDEN_MATCHES, Peers, ReportView, RuleOrders, ServerFigures, StatsAnswer};
 use reports::{json, lists, metrics, rules, stats, text};
 
 /// What a client may leave unread (docs/reference/sizing.md).
@@ -183,7 +183,9 @@ fn reports_are_as_recorded() {
     note_observed(&mut engine, at_ms(50_000));
     let now = at_ms(62_000);
     engine.expire(now);
-    let StatsAnswer::Text(full) = stats(&Query::Full, &engine, now) else { panic!("no text") };
+    let StatsAnswer::Text(full) = stats(&Query::Full, &engine, now, false) else {
+        panic!("no text")
+    };
     let mut text = String::from_utf8(full).expect("UTF-8");
     for words in [
         "KEYS",
@@ -269,9 +271,15 @@ fn private_reports_hide_clients() {
         .collect();
     let named = texts.len() + 1;
     // A pattern would tell whether a key is there.
-    let matching = asked(&mut engine, "JSON KEYS 9 c*", at_ms(1_000), true);
-    assert!(matching.contains(r#""matching":0,"left_out":0"#), "{matching}");
-    assert!(matching.contains(r#""keys":[]"#), "{matching}");
+    for (pattern, is_private, is_hidden) in
+        [("c*", true, true), ("*", true, false), ("c*", false, false)]
+    {
+        let query =
+            Query::MatchingKeys(MatchingKeys { rows: 9, pattern: pattern.as_bytes().to_vec() });
+        let refused = StatsAnswer::Text(HIDDEN_MATCHES.into());
+        let expected = if is_hidden { refused } else { StatsAnswer::Report };
+        assert_eq!(stats(&query, &engine, at_ms(1_000), is_private), expected, "{pattern}");
+    }
     let view = view(&engine, at_ms(1_000), true);
     let mut scan = scan(&engine, at_ms(1_000), 100);
     scan.add_connection("10.0.0.7", 1, 0);
@@ -470,7 +478,7 @@ fn what_is_no_pattern_is_no_query() {
     for pattern in ["a\\", "\"a\"", "a\tb", &"*".repeat(257)] {
         let query =
             Query::MatchingKeys(MatchingKeys { rows: 9, pattern: pattern.as_bytes().to_vec() });
-        assert_eq!(stats(&query, &engine, START), StatsAnswer::Unknown, "{pattern}");
+        assert_eq!(stats(&query, &engine, START, false), StatsAnswer::Unknown, "{pattern}");
     }
 }
 
