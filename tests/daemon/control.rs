@@ -626,7 +626,8 @@ fn a_reload_changes_what_is_logged() {
 fn every_order_accepts_keys_as_lists_print_them() {
     let daemon = Daemon::start();
     let mut holder = daemon.server.connect();
-    for key in [&b"caf\xc3\xa9"[..], b"\xff\x01\x7f", b"k\xc2\xa0", b"a\\x41", b"k\t"] {
+    let keys = [&b"caf\xc3\xa9"[..], b"\xff\x01\x7f", b"k\xc2\xa0", b"a\\x41", b"k\t"];
+    for (n, key) in keys.into_iter().enumerate() {
         holder.send_bytes(&[b"ACQ4ME ", key, b" 1 1 0\n"].concat());
         holder.expect("LOCKED");
         let mut operator = daemon.operator();
@@ -639,8 +640,8 @@ fn every_order_accepts_keys_as_lists_print_them() {
             let answer = operator.list(&[b"STATS KEY ", key].concat());
             assert_eq!(answer[2], "holders: 1", "{printed}");
         }
-        let limited = operator.ask(&format!("RULE SET slow {printed} max-hold=10m"));
-        assert_eq!(limited, format!("OK rule slow {printed} max-hold=10m"));
+        let limited = operator.ask(&format!("RULE SET slow{n} {printed} max-hold=10m"));
+        assert_eq!(limited, format!("OK rule slow{n} {printed} max-hold=10m"));
         let answer = operator.list(format!("STATS KEY {printed}").as_bytes());
         assert!(answer.iter().any(|line| line == "max_hold_s: 600"), "{answer:?}");
         holder.exchange("RELEASE", "RELEASED");
