@@ -1,12 +1,14 @@
 //! Connections that break at the same moment: one by one they are usual, and many have one cause,
 //! which the log tells in one line.
 
-use crate::logging::rate_limit::limited;
+use crate::logging::rate_limit::RateLimit;
 use crate::platform::os::SHARES_PER_TURN;
 use crate::platform::os::io::Errno;
 use engine::ClientId;
+use log::warn;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 /// So many in a turn are a crowd. (The simulation's turns are shorter.)
@@ -15,14 +17,33 @@ const CROWD: usize = if SHARES_PER_TURN < 10 { SHARES_PER_TURN } else { 10 };
 /// How many hosts the log names.
 const HOSTS_NAMED: usize = 3;
 
+/// How often a crowd is told.
+static LIMIT: RateLimit = RateLimit::new(|count| {
+    warn!("{count} more like this were not logged: … connections broke at once")
+});
+
 /// The connections that broke lately.
 #[derive(Default)]
 pub(super) struct Losses {
     /// In this turn.
     lost: Vec<(ClientId, Errno)>,
-    /// In this turn and in those before it, if all had a crowd.
+    /// Of this turn and of those before it, if all had one.
+    crowd: Option<Crowd>,
+}
+
+enum Crowd {
+    /// The log has told of another one just before.
+    Dropped,
+    Told(Told),
+}
+
+/// What the log tells.
+#[derive(Default)]
+struct Told {
     by_reason: BTreeMap<&'static str, usize>,
     by_host: BTreeMap<Option<IpAddr>, usize>,
+    /// Of other crowds, which were dropped.
+    suppressed: String,
 }
 
 impl Losses {
@@ -31,35 +52,40 @@ impl Losses {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lost.is_empty() && self.by_reason.is_empty()
+        self.lost.is_empty() && self.crowd.is_none()
     }
 
-    /// Ends a turn, while the connections are still open: `ip_of` tells where a client came from. A
-    /// crowd that `goes_on` in the next turn, which begins at once, is logged there.
+    /// Ends a turn, while the connections are still open: `ip_of` tells where a client came from,
+    /// and is asked only if a line tells it, because it costs two system calls. A crowd that
+    /// `goes_on` in the next turn, which begins at once, is logged there.
     pub(super) fn end_turn(&mut self, goes_on: bool, ip_of: impl Fn(ClientId) -> Option<IpAddr>) {
         let lost = std::mem::take(&mut self.lost);
         let is_crowd = lost.len() >= CROWD;
         if is_crowd {
-            for (client, e) in lost {
-                *self.by_reason.entry(reason(e)).or_default() += 1;
-                *self.by_host.entry(ip_of(client)).or_default() += 1;
+            if let Crowd::Told(told) = self.crowd.get_or_insert_with(Crowd::new) {
+                lost.into_iter().for_each(|(client, e)| told.add(e, ip_of(client)));
             }
         }
-        if self.by_reason.is_empty() || is_crowd && goes_on {
+        if is_crowd && goes_on {
             return;
         }
-        self.log();
-        *self = Losses::default();
+        if let Some(Crowd::Told(told)) = self.crowd.take() {
+            warn!("{told}");
+        }
     }
+}
 
-    fn log(&self) {
-        limited!(
-            warn,
-            "{} connections broke at once: {}; from {}",
-            self.by_reason.values().sum::<usize>(),
-            self.reasons(),
-            self.hosts()
-        );
+impl Crowd {
+    fn new() -> Self {
+        let told = |suppressed| Crowd::Told(Told { suppressed, ..Told::default() });
+        LIMIT.allow().map_or(Crowd::Dropped, told)
+    }
+}
+
+impl Told {
+    fn add(&mut self, e: Errno, ip: Option<IpAddr>) {
+        *self.by_reason.entry(reason(e)).or_default() += 1;
+        *self.by_host.entry(ip).or_default() += 1;
     }
 
     fn reasons(&self) -> String {
@@ -88,6 +114,14 @@ impl Losses {
     }
 }
 
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.by_reason.values().sum::<usize>();
+        let (reasons, hosts) = (self.reasons(), self.hosts());
+        write!(f, "{count} connections broke at once: {reasons}; from {hosts}{}", self.suppressed)
+    }
+}
+
 /// What has happened, by the error of recv(2) or send(2).
 fn reason(e: Errno) -> &'static str {
     match e {
@@ -103,54 +137,60 @@ fn reason(e: Errno) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logging::rate_limit::forget;
     use std::cell::Cell;
 
-    fn client(slot: u32) -> ClientId {
-        ClientId { slot, serial: slot }
-    }
-
-    fn with(count: u32, errors: &[Errno], hosts: u8) -> Losses {
-        let mut losses = Losses::default();
-        (0..count).for_each(|n| losses.add(client(n), errors[n as usize % errors.len()]));
-        let ip_of = |client: ClientId| {
-            let host = client.slot as u8 % hosts;
-            (host > 0).then(|| IpAddr::from([10, 0, 0, host]))
-        };
-        losses.end_turn(true, ip_of);
-        losses
+    fn told(count: u32, errors: &[Errno], hosts: u8) -> String {
+        let mut told = Told::default();
+        for n in 0..count {
+            let host = n as u8 % hosts;
+            let ip = (host > 0).then(|| IpAddr::from([10, 0, 0, host]));
+            told.add(errors[n as usize % errors.len()], ip);
+        }
+        told.to_string()
     }
 
     #[test]
     fn a_crowd_is_told_by_reason_and_host() {
-        let losses = with(11, &[Errno::TIMEDOUT, Errno::TIMEDOUT, Errno::CONNRESET], 2);
-        assert_eq!(losses.reasons(), "8 did not respond (ETIMEDOUT), 3 were reset (ECONNRESET)");
-        assert_eq!(losses.hosts(), "unknown (6), 10.0.0.1 (5)");
-        let losses = with(10, &[Errno::PIPE], 4);
-        assert_eq!(losses.hosts(), "unknown (3), 10.0.0.1 (3), 10.0.0.2 (2), one other host");
-        let losses = with(100, &[Errno::PIPE], 10);
-        assert_eq!(losses.hosts(), "unknown (10), 10.0.0.1 (10), 10.0.0.2 (10), 7 other hosts");
+        assert_eq!(
+            told(11, &[Errno::TIMEDOUT, Errno::TIMEDOUT, Errno::CONNRESET], 2),
+            "11 connections broke at once: 8 did not respond (ETIMEDOUT), 3 were reset (ECONNRESET); \
+             from unknown (6), 10.0.0.1 (5)"
+        );
+        let one_other = told(10, &[Errno::PIPE], 4);
+        let hosts = "unknown (3), 10.0.0.1 (3), 10.0.0.2 (2), one other host";
+        assert!(one_other.ends_with(hosts), "{one_other}");
+        let others = told(100, &[Errno::PIPE], 10);
+        let hosts = "unknown (10), 10.0.0.1 (10), 10.0.0.2 (10), 7 other hosts";
+        assert!(others.ends_with(hosts), "{others}");
     }
 
-    #[test]
-    fn few_are_not_told_and_nobody_asks_where_they_came_from() {
-        let mut losses = with(CROWD as u32 - 1, &[Errno::CONNRESET], 2);
-        assert!(losses.by_reason.is_empty() && losses.lost.is_empty());
+    /// Adds so many in a turn, and returns how often the log asks where they came from.
+    fn asked(losses: &mut Losses, count: usize, goes_on: bool) -> usize {
         let asked = Cell::new(0);
-        losses.add(client(1), Errno::CONNRESET);
-        losses.end_turn(false, |_| {
+        (0..count).for_each(|_| losses.add(ClientId { slot: 1, serial: 1 }, Errno::CONNRESET));
+        losses.end_turn(goes_on, |_| {
             asked.set(asked.get() + 1);
             None
         });
-        assert_eq!(asked.get(), 0);
+        asked.get()
     }
 
     #[test]
-    fn a_crowd_of_several_turns_is_one() {
-        let mut losses = with(300, &[Errno::TIMEDOUT], 2);
-        (0..300).for_each(|n| losses.add(client(n), Errno::TIMEDOUT));
-        losses.end_turn(true, |_| None);
-        assert_eq!(losses.reasons(), "600 did not respond (ETIMEDOUT)");
-        losses.end_turn(true, |_| None);
-        assert!(losses.by_reason.is_empty());
+    fn nobody_asks_where_they_came_from_without_a_line_that_tells() {
+        let _alone = crate::simulation::alone();
+        forget();
+        let mut losses = Losses::default();
+        assert_eq!(asked(&mut losses, CROWD - 1, false), 0);
+        assert!(losses.is_empty());
+        // One crowd of several turns.
+        assert_eq!(asked(&mut losses, 300, true), 300);
+        assert_eq!(asked(&mut losses, 200, true), 200);
+        assert!(!losses.is_empty());
+        assert_eq!(asked(&mut losses, 1, false), 0);
+        assert!(losses.is_empty());
+        // Within ten seconds, another one.
+        assert_eq!(asked(&mut losses, 300, true) + asked(&mut losses, 300, false), 0);
+        assert!(losses.is_empty());
     }
 }

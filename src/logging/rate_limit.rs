@@ -36,7 +36,7 @@ pub(crate) fn without_arguments(format: &str) -> String {
 
 /// As in a new process.
 #[cfg(test)]
-pub(super) fn forget() {
+pub(crate) fn forget() {
     known().iter().for_each(|limit| _ = limit.reset());
 }
 
