@@ -39,7 +39,7 @@ pub(crate) enum Refusal {
 /// How long a newcomer at a limit is held, at most.
 const HELD_MS: u64 = 1_000;
 
-/// How many newcomers are held at a time: as many as a turn accepts. Each has a descriptor.
+/// How many newcomers are held at a time: as many as a turn accepts, if there are descriptors.
 const HELD_MAX: usize = SHARES_PER_TURN * 4 / 5;
 
 /// New clients at a limit, oldest first.
@@ -63,13 +63,17 @@ impl Newcomers {
         self.0.len()
     }
 
-    /// Holds another one. Returns one that is refused, if they are too many: the newest of the
-    /// host that has the most, which crowds out no other.
-    pub(crate) fn hold(&mut self, socket: Socket, why: Refusal) -> Option<Newcomer> {
+    /// Holds another one.
+    pub(crate) fn hold(&mut self, socket: Socket, why: Refusal) {
         let ip = peer_address(&socket).map(|address| address.ip()).ok();
         let until = clock::now().plus_ns(HELD_MS * 1_000_000);
         self.0.push_back(Newcomer { socket, ip, why, until, knows_ends: false });
-        if self.0.len() <= HELD_MAX {
+    }
+
+    /// Gives up one, if more are held than there are descriptors for: the newest of the host that
+    /// has the most, which crowds out no other.
+    pub(crate) fn give_up_one(&mut self, descriptors: usize) -> Option<Newcomer> {
+        if self.0.len() <= HELD_MAX.min(descriptors) {
             return None;
         }
         let mut by_host = BTreeMap::<_, (usize, usize)>::new();

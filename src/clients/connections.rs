@@ -47,6 +47,7 @@ use crate::platform::os::io::Errno;
 use crate::platform::os::mio::event::Event;
 use crate::platform::os::mio::unix::SourceFd;
 use crate::platform::os::mio::{Interest, Registry};
+use crate::platform::os::net::sockopt::set_socket_linger;
 use crate::sockets::slots::{Slots, Source};
 use crate::sockets::socket::Socket;
 use crate::sockets::stream::Flushed;
@@ -133,13 +134,24 @@ impl Clients {
     pub(crate) fn add(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
         match self.admission.judge(&socket, self.slots.len()) {
             Verdict::Admitted => self.serve(socket, registry, counters),
-            Verdict::AtLimit(why) => {
-                if let Some(newcomer) = self.newcomers.hold(socket, why) {
-                    self.refuse_again(&newcomer, counters);
-                }
-            }
+            Verdict::AtLimit(why) => self.newcomers.hold(socket, why),
             Verdict::Refused(why) => refuse(why, counters),
             Verdict::HasLeft => {}
+        }
+    }
+
+    /// Refuses newcomers that are held at a limit and for which there are no `descriptors`.
+    pub(crate) fn refuse_surplus(&mut self, descriptors: usize, counters: &mut Counters) {
+        while let Some(newcomer) = self.newcomers.give_up_one(descriptors) {
+            self.refuse_again(&newcomer, counters);
+        }
+    }
+
+    /// Undoes what `--free-port` has set.
+    pub(crate) fn end_linger(&self) {
+        for (_, connection) in self.slots.iter() {
+            // At worst, the client loses answers that it has not read.
+            let _ = set_socket_linger(connection.stream.socket(), None);
         }
     }
 

@@ -124,7 +124,7 @@ impl Acceptor {
     }
 
     /// How many clients there are descriptors for.
-    fn capacity(&self, listeners: &[Listener]) -> usize {
+    pub(crate) fn capacity(&self, listeners: &[Listener]) -> usize {
         let has_http = listeners.iter().any(|l| l.purpose() == Purpose::Http);
         let reserved = DESCRIPTORS_RESERVED + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 };
         let taken = self.own_descriptors + listeners.len() + reserved;

@@ -89,6 +89,9 @@ pub(crate) struct Listener {
     pause: Option<Pause>,
     /// How many times in a row accept(2) has reported errors of new connections.
     aborted: usize,
+    /// Connections in its queue may be older than its options, and have inherited none of these:
+    /// until the queue of a socket that another process has passed was empty once.
+    lacking: Option<SocketSettings>,
     /// The number in its token.
     pub(crate) number: usize,
 }
@@ -169,7 +172,15 @@ impl Listener {
             Purpose::Control | Purpose::Http => SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
         };
         match accept_with(&self.socket, flags) {
-            Ok(socket) => Accepted::Connection(Socket::new(socket, is_control)),
+            Ok(socket) => {
+                if let Some(settings) = &self.lacking {
+                    sys::reset_waits(&socket);
+                    // What is refused is known of the listener.
+                    let mut refused = RefusedOptions::default();
+                    set_options(&socket, &self.name, settings.keepalive_s, &mut refused);
+                }
+                Accepted::Connection(Socket::new(socket, is_control))
+            }
             Err(Errno::AGAIN) => Accepted::Nobody,
             // The control socket was shut.
             Err(Errno::INVAL) if is_control && self.stage == ListenerStage::Closing => {
@@ -207,7 +218,7 @@ impl Listener {
         ioctl_fionbio(&socket, true).map_err(named("ioctl(FIONBIO)"))?;
         fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(named("fcntl(F_SETFD)"))?;
         sys::reset_waits(&socket);
-        let listener = Self::new(socket, None, None)?;
+        let mut listener = Self::new(socket, None, None)?;
         listener.apply(settings, refused)?;
         Ok(listener)
     }
@@ -228,8 +239,6 @@ impl Listener {
     /// Continues a listener of the old image.
     pub(crate) fn resume(state: ListenerState) -> io::Result<Self> {
         let socket = inherited_descriptor(state.fd)?;
-        // `--free-port` sets SO_LINGER.
-        sys::reset_waits(&socket);
         let ListenerState { name, wanted, file, life, left, .. } = state;
         let mut listener = Self::with(socket, name, wanted, file, life);
         listener.left = left;
@@ -253,6 +262,7 @@ impl Listener {
             left: 0,
             pause: None,
             aborted: 0,
+            lacking: None,
             number: 0,
         }
     }
@@ -285,12 +295,6 @@ impl Listener {
             Some(Wanted::Tcp { purpose: Purpose::Http, .. }) => format!("HTTP on {}", self.name),
             _ => self.name.clone(),
         }
-    }
-
-    /// Whether an IPv6 socket leaves IPv4 to other sockets.
-    pub(super) fn is_v6_only(&self) -> bool {
-        // IPv4 sockets have no such option.
-        sockopt::ipv6_v6only(&self.socket).unwrap_or(false)
     }
 
     pub(crate) fn is_inherited(&self) -> bool {
@@ -413,6 +417,7 @@ impl Listener {
     /// Notes that its queue is empty.
     pub(crate) fn record_empty(&mut self) {
         self.may_have_more = false;
+        self.lacking = None;
         self.record_none_left();
     }
 
@@ -463,7 +468,7 @@ impl Listener {
     /// Listens, and sets the options that accepted connections inherit. Adds those that it lacks,
     /// such as a Multipath TCP socket does, to `refused`.
     pub(crate) fn apply(
-        &self,
+        &mut self,
         settings: &SocketSettings,
         refused: &mut RefusedOptions,
     ) -> io::Result<()> {
@@ -471,6 +476,9 @@ impl Listener {
             sys::refuse_passed(&self.socket);
         } else {
             set_options(&self.socket, &self.name, settings.keepalive_s, refused);
+        }
+        if self.is_inherited() {
+            self.lacking = Some(*settings);
         }
         let backlog = if self.stage == ListenerStage::Open { settings.backlog } else { 0 };
         listen(&self.socket, backlog).map_err(named("listen"))

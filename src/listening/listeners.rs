@@ -12,6 +12,7 @@ use crate::options::Options;
 use crate::platform::os::fd::AsRawFd;
 use crate::platform::os::mio::Registry;
 use crate::platform::os::mio::unix::SourceFd;
+use crate::platform::os::net::sockopt;
 use crate::platform::{clock, descriptors};
 use crate::sockets::options::RefusedOptions;
 use crate::sockets::slots::{Source, watch};
@@ -19,7 +20,6 @@ use engine::Time;
 use log::{debug, error, info, warn};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::net::SocketAddr;
 
 /// The listeners, and the state of accepting and draining.
 pub(crate) struct Listeners {
@@ -96,13 +96,29 @@ impl Listeners {
             }
         };
         let mut refused = RefusedOptions::default();
-        for listener in &listeners.all {
+        for listener in &mut listeners.all {
             if let Err(e) = listener.apply(&listeners.settings, &mut refused) {
                 error!("the backlog of {} could not be set: {e}", listener.name);
             }
         }
         refused.log();
         (listeners, closed)
+    }
+
+    /// Undoes what `--free-port` has set, which is meant for a daemon that ends: a close would
+    /// reset its connection, and lose answers that the client has not read. Returns whether
+    /// connections may have it too.
+    pub(crate) fn end_linger(&self) -> bool {
+        let tcp = || self.all.iter().filter(|it| it.purpose() != Purpose::Control);
+        if tcp().all(|it| sockopt::socket_linger(&it.socket) == Ok(None)) {
+            // Without a listener, nothing tells.
+            return tcp().next().is_none();
+        }
+        for listener in tcp() {
+            // At worst, clients lose these answers.
+            let _ = sockopt::set_socket_linger(&listener.socket, None);
+        }
+        true
     }
 
     /// The listeners of a daemon that listens nowhere.
@@ -222,6 +238,11 @@ impl Listeners {
     /// `None` if there is none, or none that can be served now.
     pub(crate) fn accept(&mut self, open: usize, has_room_for_http: bool) -> Option<NewConnection> {
         self.acceptor.next(&mut self.all, open, has_room_for_http)
+    }
+
+    /// How many newcomers can be held beside `open` clients, and the next one still be accepted.
+    pub(crate) fn descriptors_for_newcomers(&self, open: usize) -> usize {
+        self.acceptor.capacity(&self.all).saturating_sub(open + 1)
     }
 
     /// How often accepting has failed since the last call.
@@ -362,10 +383,14 @@ impl Listeners {
             }
             let name = listener.name.clone();
             if listener.is_inherited() {
-                let v6_only = listener.is_v6_only();
                 listener.set_backlog(self.settings.backlog);
                 drop(listener);
-                report_closed(&name, v6_only);
+                warn!(
+                    "no longer listening on {name}, which another process has passed: if one, such \
+                     as systemd, still holds it, new clients wait there until this daemon ends; under \
+                     systemd they then start a new one; to refuse them, run \
+                     `systemctl stop poolcounter.socket`"
+                );
                 self.drain.lost.push(name);
             } else if listener.can_be_found() {
                 listener.remove_file();
@@ -402,30 +427,5 @@ impl Listeners {
         self.record_free_port();
         self.keep(&wanted);
         Ok(())
-    }
-}
-
-/// Logs what happens to new connections now that the daemon's copy of a socket is closed.
-/// `v6_only`: whether the socket leaves IPv4 to others.
-fn report_closed(name: &str, v6_only: bool) {
-    match is_held_elsewhere(name, v6_only) {
-        Ok(true) => warn!(
-            "{name} is closed here, but another process, such as systemd, still holds it: \
-             new clients wait there until this daemon ends; under systemd they then start a new one; \
-             to refuse them, run `systemctl stop poolcounter.socket`"
-        ),
-        Ok(false) => info!("no longer listening on {name}; new connections are refused"),
-        Err(e) => warn!("{name} is closed here; whether another process holds it is unknown: {e}"),
-    }
-}
-
-/// Whether a process listens on the socket of that name. Does not connect, because
-/// the connection would become the next service's first client.
-fn is_held_elsewhere(name: &str, v6_only: bool) -> io::Result<bool> {
-    let address: SocketAddr = name.parse().map_err(io::Error::other)?;
-    match opening::bind_tcp(address, v6_only, false) {
-        Ok(_) => Ok(false),
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(true),
-        Err(e) => Err(e),
     }
 }

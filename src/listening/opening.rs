@@ -40,9 +40,9 @@ pub(crate) fn open_missing(
     let mut errors = Vec::new();
     let opened = {
         let reuse = ReusePort { existing };
-        let bound = bind_missing(wanted, &reuse, port, &mut errors);
+        let mut bound = bind_missing(wanted, &reuse, port, &mut errors);
         if errors.is_empty() {
-            listen_on_all(&bound, settings, refused, &mut errors);
+            listen_on_all(&mut bound, settings, refused, &mut errors);
         }
         bound
     };
@@ -92,10 +92,10 @@ fn bind_missing(
 fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Listener> {
     let (socket, file) = match there {
         // An IPv6 address other than `::` never serves IPv4.
-        Wanted::Tcp { address, .. } => match bind_tcp(*address, false, false) {
+        Wanted::Tcp { address, .. } => match bind_tcp(*address, false) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse && reuse.covers(*address) => {
                 reuse.set(true)?;
-                (bind_tcp(*address, false, true)?, None)
+                (bind_tcp(*address, true)?, None)
             }
             socket => (socket?, None),
         },
@@ -108,11 +108,7 @@ fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Li
 }
 
 /// A TCP socket bound to `address`.
-pub(crate) fn bind_tcp(
-    address: SocketAddr,
-    v6_only: bool,
-    reuse_port: bool,
-) -> io::Result<OwnedFd> {
+fn bind_tcp(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(named("socket"))?;
@@ -123,19 +119,18 @@ pub(crate) fn bind_tcp(
         let reuse = sockopt::set_socket_reuseport(&socket, true);
         reuse.map_err(named("setsockopt(SO_REUSEPORT)"))?;
     }
-    set_v6_only(&socket, address.ip(), v6_only).map_err(named("setsockopt(IPV6_V6ONLY)"))?;
+    share_with_v4(&socket, address.ip()).map_err(named("setsockopt(IPV6_V6ONLY)"))?;
     bind(&socket, &address).map_err(named_unless_plain("bind"))?;
     Ok(socket)
 }
 
-/// Decides whether `::` serves IPv4 too: never what nobody has asked for. For other addresses
-/// nothing depends on it.
-fn set_v6_only(socket: &OwnedFd, address: IpAddr, v6_only: bool) -> Result<(), Errno> {
+/// Has `::` serve IPv4 too. For other addresses nothing depends on it.
+fn share_with_v4(socket: &OwnedFd, address: IpAddr) -> Result<(), Errno> {
     match address {
         IpAddr::V4(_) => Ok(()),
-        IpAddr::V6(address) => match sockopt::set_ipv6_v6only(socket, v6_only) {
+        IpAddr::V6(address) => match sockopt::set_ipv6_v6only(socket, false) {
             Err(e) if address.is_unspecified() || address.to_ipv4_mapped().is_some() => {
-                let is_so = sockopt::ipv6_v6only(socket) == Ok(v6_only);
+                let is_so = sockopt::ipv6_v6only(socket) == Ok(false);
                 if is_so { Ok(()) } else { Err(e) }
             }
             _ => Ok(()),
@@ -151,13 +146,13 @@ fn is_excused(wanted: &Wanted, error: &io::Error) -> bool {
 }
 
 fn listen_on_all(
-    bound: &[Listener],
+    bound: &mut [Listener],
     settings: &SocketSettings,
     refused: &mut RefusedOptions,
     errors: &mut Vec<ListenError>,
 ) {
     let failed = |l: &Listener, e| l.wanted.as_ref().map(|wanted| wanted.failed(e));
-    for listener in bound {
+    for listener in &mut *bound {
         if let Err(e) = listener.apply(settings, refused) {
             errors.extend(failed(listener, e));
         }

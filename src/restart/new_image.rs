@@ -12,7 +12,6 @@ use crate::options::Options;
 use crate::platform::clock;
 use crate::platform::hash_seed::random_seed;
 use crate::platform::os::fd::RawFd;
-use crate::platform::os::net::sockopt::set_socket_linger;
 use crate::platform::sys::inherited_connection;
 use crate::restart::snapshot::{Reader, ServerState, SnapshotError, Summary};
 use crate::sockets::socket::Socket;
@@ -34,14 +33,9 @@ pub(crate) struct Restored {
     pub(crate) ended_orders: Vec<String>,
 }
 
-/// Takes over the socket of a connection that the old image has left. `--free-port`, meant for a
-/// daemon that ends, may have set that a close resets the connection, which would lose answers that
-/// its client has not read.
+/// Takes over the socket of a connection that the old image has left.
 pub(crate) fn adopt(fd: RawFd) -> io::Result<Socket> {
-    let socket = inherited_connection(fd)?;
-    // At worst, the client loses these answers.
-    let _ = set_socket_linger(&socket, None);
-    Ok(Socket::new(socket, /* is_unix */ false))
+    Ok(Socket::new(inherited_connection(fd)?, /* is_unix */ false))
 }
 
 /// Reads a snapshot, in a trial as in the restart itself. Only a trial reads a `rules_file`:

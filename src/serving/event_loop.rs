@@ -177,7 +177,14 @@ impl Server {
             let NewConnection { socket, purpose } = new;
             match purpose {
                 Purpose::Clients => {
-                    self.parts.clients.add(socket, registry, &mut self.parts.engine.counters);
+                    let counters = &mut self.parts.engine.counters;
+                    let clients = &mut self.parts.clients;
+                    clients.add(socket, registry, counters);
+                    if clients.newcomers() > 0 {
+                        let listeners = &self.parts.listeners;
+                        let descriptors = listeners.descriptors_for_newcomers(clients.len());
+                        clients.refuse_surplus(descriptors, counters);
+                    }
                 }
                 Purpose::Control => self.parts.operator.control.add(socket, registry),
                 Purpose::Http => self.http.add(socket, registry, self.turn_began),

@@ -73,6 +73,22 @@ fn the_lock_of_a_vanished_host_becomes_free() {
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
 }
 
+/// Its connection made systemd start the daemon.
+#[test]
+fn the_lock_of_a_host_that_came_before_the_daemon_becomes_free() {
+    const ADDRESS: &str = "192.0.2.1:7531";
+    let (Some(mut here), Some(mut host)) = (Host::boot(), Host::boot()) else { return };
+    here.lay_cable(&mut host);
+    let listener = here.act(|| TcpListener::bind(ADDRESS).expect("bind"));
+    host.send("ACQ4ME k 1 9 30");
+    let mut command = daemon_command(&["--keepalive", "2"]);
+    let _server = Server::spawn(command.stdin(OwnedFd::from(listener)));
+    assert_eq!(host.answer(), "LOCKED");
+    let mut neighbour = here.act(|| Client::connect(ADDRESS.parse().expect("an address")));
+    host.vanish();
+    assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
+}
+
 #[test]
 fn a_lock_handed_to_a_vanished_host_becomes_free() {
     let Some(mut host) = Host::boot() else { return };

@@ -1,8 +1,11 @@
 //! Drain (docs/operate/procedures.md): no new clients, and exit when the last one has left.
 
+use crate::support::hosts::own_network;
 use crate::support::restart::{Place, restart};
 use crate::support::status::DRAINED;
-use crate::support::{Client, PATIENCE, Server, backlog, backlog_granted, daemon_command};
+use crate::support::{
+    Client, DAEMON, PATIENCE, Server, backlog, backlog_granted, daemon_command, launched,
+};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -116,6 +119,23 @@ impl Waiting {
     }
 }
 
+/// What a drain says of a socket that another process may hold.
+const HELD: &str = "still holds it, new clients wait there until this daemon ends";
+
+/// From a container, systemd's socket outside of it can't be seen.
+#[test]
+fn an_inherited_socket_of_another_network_may_be_held() {
+    let Some(launcher) = own_network() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let theirs = OwnedFd::from(listener.try_clone().expect("dup"));
+    let server = Server::spawn(launched(&launcher, DAEMON, &[]).stdin(theirs));
+    let mut client = server.connect();
+    client.settle();
+    drain(&server);
+    server.log.wait_for(HELD);
+    assert!(TcpStream::connect(server.address()).is_ok(), "{}", server.address());
+}
+
 /// This process keeps a copy of the socket, as systemd does.
 #[test]
 fn an_inherited_socket_is_closed_and_still_works_for_its_next_owner() {
@@ -126,7 +146,7 @@ fn an_inherited_socket_is_closed_and_still_works_for_its_next_owner() {
     let mut client = Client::connect(address);
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     drain(&server);
-    server.log.wait_for("still holds it: new clients wait there until this daemon ends");
+    server.log.wait_for(HELD);
     // The backlog is as deep as before.
     assert_eq!(backlog(address), backlog_granted(4096));
     let mut new_client = Client::connect(address);

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::denied_calls::{Chosen, DeniedCall, calls_in, can_deny, recorded};
-use crate::support::restart::{Place, restart};
+use crate::support::hosts::own_network;
+use crate::support::restart::{Place, can_inject, restart};
 use crate::support::status::WRONG_OPTIONS;
 use crate::support::{
     DAEMON, Finished, Log, PATIENCE, Server, daemon_command, finish, launched, next_address, skip,
@@ -15,7 +16,7 @@ use crate::support::{
 };
 use rustix::net::sockopt::socket_linger;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 const RESETS: Option<Duration> = Some(Duration::ZERO);
 
@@ -83,6 +84,40 @@ fn expect_ends(clients: &mut [TcpStream]) {
     }
 }
 
+/// No listener is left that tells of it.
+#[test]
+fn a_hot_restart_of_a_drained_daemon_undoes_it() {
+    let mut server = Server::start();
+    let client = holder(server.address(), "a");
+    if is_forbidden(&free_port(server.pid())) {
+        return;
+    }
+    server.signal(Signal::QUIT);
+    server.log.wait_for("no longer listening on");
+    restart(&server);
+    server.signal(Signal::TERM);
+    server.wait_for_exit();
+    expect_ends(&mut [client]);
+}
+
+/// A hot restart of many connections would take twice as long.
+#[test]
+fn nothing_is_undone_that_was_not_done() {
+    if !can_inject() {
+        return;
+    }
+    let place = Place::new();
+    let trace = place.path("trace").display().to_string();
+    let strace = ["strace", "-D", "-f", "-qq", "-o", &trace, "-e", "trace=setsockopt"];
+    let arguments = ["-l", "127.0.0.1", "-p", "0"];
+    let server = Server::spawn(&mut launched(&strace, DAEMON, &arguments));
+    let _clients = ["a", "b", "c", "d", "e"].map(|key| holder(server.address(), key));
+    restart(&server);
+    server.settle();
+    let calls = std::fs::read_to_string(&trace).expect("strace's file");
+    assert!(calls.contains("SO_KEEPALIVE") && !calls.contains("SO_LINGER"), "{calls}");
+}
+
 #[test]
 fn a_hot_restart_undoes_it() {
     let (ours, mut server) = served();
@@ -144,13 +179,7 @@ fn a_wait_that_ends_early_undoes_it() {
 
 #[test]
 fn closed_connections_of_another_network_do_not_count() {
-    if !geteuid().is_root() {
-        return skip("network namespaces need root");
-    }
-    let launcher = ["unshare", "--net"];
-    if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|it| it.success()) {
-        return skip("this kernel, or container, gives no network namespaces");
-    }
+    let Some(launcher) = own_network() else { return };
     let arguments = ["-l", "0.0.0.0", "-p", "0"];
     let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
     let _here = remains(server.address().port());

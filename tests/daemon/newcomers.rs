@@ -2,7 +2,7 @@
 //! the daemon sees the end of the first.
 
 use crate::support::restart::{Place, restart};
-use crate::support::{Client, PATIENCE, Server};
+use crate::support::{Client, DAEMON, PATIENCE, Server, launched};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 const CONNECTIONS: usize = 2_000;
+
+/// So many clients have a daemon with 64 descriptors, and without HTTP and a control socket.
+const SERVED_BY_64: usize = 30;
 
 /// How many of this many connections are refused, if never more than `open_max` are open.
 fn refused(server: SocketAddr, open_max: usize, connections: usize) -> usize {
@@ -153,6 +156,26 @@ fn nor_beside_a_host_that_exceeds_its_limit() {
         refused
     });
     assert_eq!(refused, 0);
+}
+
+/// A burst beyond the limit, where few descriptors are left for it.
+#[test]
+fn newcomers_at_a_limit_use_up_no_descriptors() {
+    for spare in [1, 2, 9] {
+        // As many as the daemon needs itself, for operators and others.
+        let limit = format!("--nofile={0}:{0}", 64 + spare);
+        let served_max = SERVED_BY_64;
+        let option = served_max.to_string();
+        let arguments = ["-l", "127.0.0.1", "-p", "0", "--max-connections", &option];
+        let server = Server::spawn(&mut launched(&["prlimit", &limit], DAEMON, &arguments));
+        let mut served: Vec<_> = (0..served_max).map(|_| server.connect()).collect();
+        served.iter_mut().for_each(Client::settle);
+        let mut burst: Vec<_> = (0..60).map(|_| server.connect()).collect();
+        burst.iter_mut().for_each(Client::expect_end);
+        served.iter_mut().for_each(Client::settle);
+        let errors = served[0].ask("STATS connect_errors");
+        assert_eq!((errors.as_str(), server.log.count("out of desc")), ("connect_errors: 0", 0));
+    }
 }
 
 /// One beyond the limit is refused, and the others keep their places.

@@ -91,7 +91,7 @@ def drain_with_socket_active(world, machine):
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
         expect(old_client.ask("STATS UPTIME").startswith("uptime: "), "not served")
         begin_to_drain(machine)
-        wait_for_log(machine, "still holds it: new clients wait there until this daemon ends")
+        wait_for_log(machine, "still holds it, new clients wait there until this daemon ends")
         with machine.connect() as new_client:
             new_client.send("ACQ4ME mine 1 5 5")
             # It keeps draining and logs why.
@@ -123,7 +123,7 @@ def drain_with_socket_stopped(world, machine):
         machine.run("systemctl stop poolcounter.socket")
         expect_served(machine)
         begin_to_drain(machine)
-        wait_for_log(machine, "new connections are refused")
+        wait_for_log(machine, "no longer listening on ")
         expect(machine.refuses(), "draining, but a new client is served")
         expect(client.ask("RELEASE") == "RELEASED", "the client was forgotten")
     expect_drained(machine)

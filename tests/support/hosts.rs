@@ -8,6 +8,20 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+/// Starts a program in a network of its own. `None`, with a message, if that can't be.
+pub(crate) fn own_network() -> Option<[&'static str; 2]> {
+    let launcher = ["unshare", "--net"];
+    if !rustix::process::geteuid().is_root() {
+        skip("network namespaces need root");
+        return None;
+    }
+    let can = launched(&launcher, "true", &[]).status().is_ok_and(|it| it.success());
+    if !can {
+        skip("this kernel, or container, gives no network namespaces");
+    }
+    can.then_some(launcher)
+}
+
 /// A host at the other end of the cable: a shell in a network namespace, which ends with
 /// the shell.
 pub(crate) struct Host {
@@ -34,6 +48,23 @@ impl Host {
             return None;
         }
         Some(host)
+    }
+
+    /// Lays a cable to another host, and gives both an address.
+    pub(crate) fn lay_cable(&mut self, other: &mut Host) {
+        let laid = self.run(&format!(
+            "ip link add cable type veth peer name cable netns {} && ip link set lo up && \
+             ip addr add 192.0.2.1/24 dev cable && ip link set cable up && echo laid",
+            other.shell.id()
+        ));
+        assert_eq!(laid, "laid");
+        let up = "ip addr add 192.0.2.2/24 dev cable && ip link set cable up && echo up";
+        assert_eq!(other.run(up), "up");
+    }
+
+    /// Does something on this host; a socket that it makes stays there.
+    pub(crate) fn act<T: Send + 'static>(&self, act: fn() -> T) -> T {
+        act_in_network_of(self.shell.id(), act)
     }
 
     /// Runs a line of shell; its output is one line.
@@ -83,15 +114,20 @@ pub(crate) fn start_with_cable(host: &mut Host, keepalive: &str) -> Server {
     server
 }
 
-/// A client in the daemon's namespace, which does not use the cable: a thread enters it for the
-/// connect, and the socket stays there.
+/// A client in the daemon's namespace, which does not use the cable.
 pub(crate) fn neighbour(server: &Server) -> Client {
     let address = server.address();
-    let namespace = File::open(format!("/proc/{}/ns/net", server.pid())).expect("a namespace");
-    let connected = std::thread::spawn(move || {
+    act_in_network_of(server.pid(), move || Client::connect(address))
+}
+
+/// Does something in a process's network: a thread enters it, and a socket that it makes stays
+/// there.
+fn act_in_network_of<T: Send + 'static>(pid: u32, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let namespace = File::open(format!("/proc/{pid}/ns/net")).expect("a namespace");
+    let acting = std::thread::spawn(move || {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
             .expect("only root may");
-        Client::connect(address)
+        act()
     });
-    connected.join().expect("a connection")
+    acting.join().expect("no panic")
 }

@@ -240,6 +240,11 @@ pub(crate) mod net {
             })
         }
 
+        /// No process here sets it for a listener.
+        pub(crate) fn socket_linger(_fd: impl AsFd) -> Result<Option<Duration>, Errno> {
+            Ok(None)
+        }
+
         /// Only turns lingering off.
         pub(crate) fn set_socket_linger(
             fd: impl AsFd,
