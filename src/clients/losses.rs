@@ -42,8 +42,6 @@ enum Crowd {
 struct Told {
     by_reason: BTreeMap<&'static str, usize>,
     by_host: BTreeMap<Option<IpAddr>, usize>,
-    /// Of other crowds, which were dropped.
-    suppressed: String,
 }
 
 impl Losses {
@@ -70,15 +68,16 @@ impl Losses {
             return;
         }
         if let Some(Crowd::Told(told)) = self.crowd.take() {
-            warn!("{told}");
+            if let Some(suppressed) = LIMIT.allow() {
+                warn!("{told}{suppressed}");
+            }
         }
     }
 }
 
 impl Crowd {
     fn new() -> Self {
-        let told = |suppressed| Crowd::Told(Told { suppressed, ..Told::default() });
-        LIMIT.allow().map_or(Crowd::Dropped, told)
+        if LIMIT.admits() { Crowd::Told(Told::default()) } else { Crowd::Dropped }
     }
 }
 
@@ -118,7 +117,7 @@ impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.by_reason.values().sum::<usize>();
         let (reasons, hosts) = (self.reasons(), self.hosts());
-        write!(f, "{count} connections broke at once: {reasons}; from {hosts}{}", self.suppressed)
+        write!(f, "{count} connections broke at once: {reasons}; from {hosts}")
     }
 }
 

@@ -123,8 +123,21 @@ impl Acceptor {
         (1..=n).map(|i| (self.current + i) % n).find(|&i| listeners[i].is_ready())
     }
 
+    /// How many of `others` have descriptors beside this many `clients`.
+    pub(crate) fn descriptors_beside(
+        &mut self,
+        listeners: &[Listener],
+        others: usize,
+        clients: usize,
+    ) -> usize {
+        if clients + others > self.capacity(listeners) {
+            self.descriptors_max = descriptors::limit();
+        }
+        others.min(self.capacity(listeners).saturating_sub(clients))
+    }
+
     /// How many clients there are descriptors for.
-    pub(crate) fn capacity(&self, listeners: &[Listener]) -> usize {
+    fn capacity(&self, listeners: &[Listener]) -> usize {
         let has_http = listeners.iter().any(|l| l.purpose() == Purpose::Http);
         let reserved = DESCRIPTORS_RESERVED + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 };
         let taken = self.own_descriptors + listeners.len() + reserved;

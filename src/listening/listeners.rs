@@ -240,9 +240,10 @@ impl Listeners {
         self.acceptor.next(&mut self.all, open, has_room_for_http)
     }
 
-    /// How many newcomers can be held beside `open` clients, and the next one still be accepted.
-    pub(crate) fn descriptors_for_newcomers(&self, open: usize) -> usize {
-        self.acceptor.capacity(&self.all).saturating_sub(open + 1)
+    /// How many of the `held` newcomers have descriptors beside `open` clients, if the next one is
+    /// still to be accepted.
+    pub(crate) fn descriptors_for_newcomers(&mut self, held: usize, open: usize) -> usize {
+        self.acceptor.descriptors_beside(&self.all, held, open + 1)
     }
 
     /// How often accepting has failed since the last call.

@@ -62,20 +62,27 @@ impl RateLimit {
         RateLimit { report, state: Mutex::new(state) }
     }
 
-    /// `None` if the line must be dropped; otherwise what to append to it about
-    /// earlier dropped lines.
-    pub(crate) fn allow(&'static self) -> Option<String> {
+    /// Whether a line that follows may be logged; if not, it counts as dropped.
+    pub(crate) fn admits(&'static self) -> bool {
         let was_known = std::mem::replace(&mut self.lock().is_known, true);
         if !was_known {
             known().push(self);
         }
         let now = clock::now();
         let mut state = self.lock();
-        if state.last.is_some_and(|last| now.ns_since(last) < Self::INTERVAL_NS) {
-            state.suppressed += 1;
+        let is_over = state.last.is_none_or(|last| now.ns_since(last) >= Self::INTERVAL_NS);
+        state.suppressed += u64::from(!is_over);
+        is_over
+    }
+
+    /// `None` if the line must be dropped; otherwise what to append to it about
+    /// earlier dropped lines.
+    pub(crate) fn allow(&'static self) -> Option<String> {
+        if !self.admits() {
             return None;
         }
-        state.last = Some(now);
+        let mut state = self.lock();
+        state.last = Some(clock::now());
         Some(match std::mem::take(&mut state.suppressed) {
             0 => String::new(),
             n => format!(" ({n} more like this were not logged)"),

@@ -180,9 +180,10 @@ impl Server {
                     let counters = &mut self.parts.engine.counters;
                     let clients = &mut self.parts.clients;
                     clients.add(socket, registry, counters);
-                    if clients.newcomers() > 0 {
-                        let listeners = &self.parts.listeners;
-                        let descriptors = listeners.descriptors_for_newcomers(clients.len());
+                    let held = clients.newcomers();
+                    if held > 0 {
+                        let listeners = &mut self.parts.listeners;
+                        let descriptors = listeners.descriptors_for_newcomers(held, clients.len());
                         clients.refuse_surplus(descriptors, counters);
                     }
                 }

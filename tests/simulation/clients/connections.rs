@@ -32,6 +32,9 @@ pub(crate) struct Connections {
     had_left: BTreeSet<u32>,
     /// A client left for two reasons at once: either may be counted.
     is_ambiguous: bool,
+    /// How many clients whose input has ended were closed in this turn: a late report may have been
+    /// too much for each.
+    late_closes: u64,
     /// How many clients were freed in the turn in which they were accepted.
     pub(crate) freed_new_clients: usize,
 }
@@ -104,6 +107,7 @@ impl Connections {
                 KernelEvent::Closed(peer) => {
                     self.refuse_one_too_many(*peer, events, options)?;
                     self.open.remove(peer);
+                    self.late_closes += u64::from(self.gone.contains(peer));
                 }
                 // With all connections of HTTP in use, it may be dropped.
                 KernelEvent::Dropped(peer)
@@ -172,7 +176,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Invariant: If too many newcomers are held, the host with the most of them loses one.
+    /// Invariant: If too many newcomers are held, or more than there are descriptors for, the host
+    /// with the most of them loses one.
     fn refuse_one_too_many(
         &mut self,
         peer: u32,
@@ -188,7 +193,9 @@ impl Connections {
         let of = |ip| known.iter().filter(|other| **other == ip).count();
         let most = known.iter().map(|ip| of(*ip)).max().unwrap_or_default();
         let AcceptedPeer { ip, is_over, .. } = self.held[place].newcomer;
-        let has_room = self.held.len() <= HELD_MAX || !is_over && of(ip) < most;
+        let is_scarce = kernel(|k| k.descriptors_max < 20_000);
+        let is_too_much = is_scarce || self.held.len() > HELD_MAX;
+        let has_room = !is_too_much || !is_over && of(ip) < most;
         if has_room && kernel(|k| k.ever_failed.is_empty()) {
             return Err(format!("newcomer {peer} of {ip:?} is crowded out"));
         }
@@ -359,6 +366,9 @@ impl Connections {
     ///
     /// `counters` are the daemon's, after a turn.
     pub(crate) fn check(&mut self, counters: &Counters) -> Result<(), Violation> {
+        let late_closes = std::mem::take(&mut self.late_closes);
+        let failed_late = counters.failed_sends.saturating_sub(self.counters.failed_sends);
+        self.counters.failed_sends += failed_late.min(late_closes);
         if std::mem::take(&mut self.is_ambiguous) {
             let Counters {
                 closed_connections,
