@@ -111,16 +111,24 @@ impl RateLimit {
 macro_rules! limited {
     ($level:ident, $format:literal $($arguments:tt)*) => {{
         static LIMIT: $crate::logging::rate_limit::RateLimit =
-            $crate::logging::rate_limit::RateLimit::new(|count| {
-                let line = $crate::logging::rate_limit::without_arguments($format);
-                log::$level!("{count} more like this were not logged: {line}")
-            });
+            $crate::logging::rate_limit::limit_of!($level, $format);
         if let Some(suppressed) = LIMIT.allow() {
             log::$level!("{}{suppressed}", format_args!($format $($arguments)*));
         }
     }};
 }
 pub(crate) use limited;
+
+/// The limit of a line of this format.
+macro_rules! limit_of {
+    ($level:ident, $format:literal) => {
+        $crate::logging::rate_limit::RateLimit::new(|count| {
+            let line = $crate::logging::rate_limit::without_arguments($format);
+            log::$level!("{count} more like this were not logged: {line}")
+        })
+    };
+}
+pub(crate) use limit_of;
 
 #[cfg(test)]
 mod tests {
