@@ -254,7 +254,8 @@ struct Instead {
 
     /// Check this file of rules, and print what applies to each of the keys that follow
     /// it; exit with 1 if the file is invalid.
-    #[arg(long, value_name = "FILE", num_args = 1.., help_heading = group::INSTEAD)]
+    #[arg(long, value_name = "FILE", num_args = 1.., action = ArgAction::Set,
+          help_heading = group::INSTEAD)]
     check_rules: Vec<String>,
 
     /// Judge the other options, and the file of rules that they name, as a start does;
@@ -473,6 +474,7 @@ mod tests {
             ("--control-group", "a", "b"),
             ("--log", "info", "debug"),
             ("--check", "a", "b"),
+            ("--check-rules", "a", "b"),
         ];
         for (option, first, second) in with_the_last {
             let last = parse(&[option, second]);
@@ -484,7 +486,6 @@ mod tests {
             ("--max-hold", "a=1", "b=2"),
             ("--http", "127.0.0.1:1", "127.0.0.1:2"),
             ("--http-allow", "10.0.0.0/8", "::1"),
-            ("--check-rules", "a", "b"),
         ];
         for (option, first, second) in with_all {
             let both = parse(&[option, first, option, second]);

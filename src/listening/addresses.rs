@@ -190,8 +190,10 @@ impl Wanted {
     fn check_possible(&self) -> io::Result<()> {
         match self {
             Wanted::Control { path, .. } => SocketAddrUnix::new(path.as_str()).map(drop)?,
+            // A group's address belongs to no stream socket (inet6_bind in Linux, net/ipv6/af_inet6.c).
             Wanted::Tcp { address: SocketAddr::V6(v6), .. }
-                if v6.ip().is_unicast_link_local() && v6.scope_id() == 0 =>
+                if v6.ip().is_multicast()
+                    || v6.ip().is_unicast_link_local() && v6.scope_id() == 0 =>
             {
                 return Err(Errno::INVAL.into());
             }

@@ -243,6 +243,7 @@ fn what_no_retry_mends_is_a_wrong_option() {
         &["-l", "192.0.2.1", "-p", "0", "--control", &long],
         // A link-local address without its interface.
         &["-l", "fe80::1", "-p", "0"],
+        &["-l", "ff02::1", "-p", "0"],
         &["-l", "127.0.0.1", "-p", "0", "--http", "[fe80::1]:0"],
         &["-l", "127.0.0.1", "-p", "0", "--rules", "/nonexistent/rules"],
         &["-l", "127.0.0.1", "-p", "0", "--rules", "/"],

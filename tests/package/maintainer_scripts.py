@@ -17,6 +17,11 @@ ROWS = [
     # From 1.x.
     ("service", ["postinst configure 1.2.0-1"], ["check", "free 42", "restart service"]),
     ("service refused", ["postinst configure 1.2.0-1"], ["check"]),
+    # It is 1.x that still runs.
+    ("service refused", ["postinst configure 1.2.0-1", "postinst configure 2.0.0-1"], ["check", "check"]),
+    # Its end does not make the unit fail.
+    ("service refused mild", ["postinst configure 1.2.0-1"], ["check"]),
+    ("service refused spaced", ["postinst configure 1.2.0-1"], ["check"]),
     # A drop-in starts something else.
     ("service other", ["postinst configure 1.2.0-1"], ["free 42", "restart service"]),
     ("", ["postinst configure 1.2.0-1"], ["restart service"]),
@@ -61,15 +66,19 @@ FAKES = {
     "systemctl": r"""
         [ ! -e silent ] || { echo 'Failed to connect to bus' >&2; exit 1; }
         case "$1 $2" in
-            cat\ *) echo '[Service]'; echo "ExecStart=/bin/$([ -e other ] || echo poolcounterd) -l ::1" ;;
+            cat\ *)
+                echo '[Service]'
+                equals=$([ -e spaced ] && echo ' = -"' || echo '=')
+                echo "ExecStart$equals/bin/$([ -e other ] || echo poolcounterd)$([ ! -e spaced ] || echo '"') -l ::1" ;;
             show\ *)
                 case "$3 $4" in
                     "MainPID poolcounter.service") if [ -e service ]; then echo 42; else echo 0; fi ;;
                     "ExecStart poolcounter-check.service") cat "$4" ;;
-                    "ExecMainStatus poolcounter-check.service") echo 1 ;;
+                    "ExecMainStatus poolcounter-check.service") if [ -e refused ]; then echo 1; else echo 0; fi ;;
+                    "ExecMainStartTimestampMonotonic poolcounter.service") echo 7 ;;
                 esac ;;
             is-active\ *) if [ -e "${2#poolcounter.}" ]; then echo active; else echo inactive; exit 3; fi ;;
-            start\ poolcounter-check.service) echo check >>calls; [ ! -e refused ] ;;
+            start\ poolcounter-check.service) echo check >>calls; [ ! -e refused ] || [ -e mild ] ;;
             start\ *) echo "systemctl start ${2#poolcounter.}" >>calls; touch "${2#poolcounter.}" ;;
         esac""",
     # As the real one does.
@@ -120,6 +129,7 @@ def with_fakes(script, folder):
     text = (DEBIAN / f"poolcounter.{script}").read_text()
     for real, fake in [("/usr/sbin/policy-rc.d", folder / "policy-rc.d"), ("/run/systemd/system", folder),
                        ("/run/poolcounter.stopped", folder / "stopped"), ("/run/poolcounter.refusal", folder / "refusal"),
+                       ("/run/poolcounter.kept", folder / "kept"),
                        ("/usr/local", folder / "local")]:
         text = text.replace(real, str(fake))
     for line in text.splitlines():

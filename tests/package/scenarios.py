@@ -163,6 +163,8 @@ def upgrade_from_debian_with_a_stray_word(world, machine):
         expect('"$ARGS" is not an option' in output and "THE NEXT START FAILS" in output, f"apt printed {output}")
         expect(version(machine) == world.version, f"it is now {version(machine)}")
         expect_stays(machine, old, seconds=WATCHDOG_S + 5)
+        again = machine.run("dpkg-reconfigure poolcounter 2>&1")
+        expect("THE NEXT START FAILS" in again, f"it is still 1.x that runs, but: {again}")
         expect(holder.ask("RELEASE") == "RELEASED", "the lock was lost")
     expect(machine.status("systemctl cat poolcounter-check.service") != 0, "what checked is still there")
     machine.reboot()
