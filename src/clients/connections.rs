@@ -47,7 +47,7 @@ use crate::platform::os::io::Errno;
 use crate::platform::os::mio::event::Event;
 use crate::platform::os::mio::unix::SourceFd;
 use crate::platform::os::mio::{Interest, Registry};
-use crate::platform::os::net::sockopt::set_socket_linger;
+use crate::platform::os::net::sockopt::{set_socket_linger, socket_linger};
 use crate::sockets::slots::{Slots, Source};
 use crate::sockets::socket::Socket;
 use crate::sockets::stream::Flushed;
@@ -147,8 +147,16 @@ impl Clients {
         }
     }
 
-    /// Undoes what `--free-port` has set.
-    pub(crate) fn end_linger(&self) {
+    /// Undoes what `--free-port` has set, if it has: `was_set` on a listener, or on the oldest
+    /// connection, since listeners may have been opened later.
+    pub(crate) fn end_linger(&self, was_set: bool) {
+        let oldest = self.slots.iter().min_by_key(|(client, _)| client.serial);
+        let lingers = |connection: &Connection| {
+            socket_linger(connection.stream.socket()).is_ok_and(|linger| linger.is_some())
+        };
+        if !was_set && !oldest.is_some_and(|(_, connection)| lingers(connection)) {
+            return;
+        }
         for (_, connection) in self.slots.iter() {
             // At worst, the client loses answers that it has not read.
             let _ = set_socket_linger(connection.stream.socket(), None);

@@ -89,8 +89,8 @@ pub(crate) struct Listener {
     pause: Option<Pause>,
     /// How many times in a row accept(2) has reported errors of new connections.
     aborted: usize,
-    /// Connections in its queue may be older than its options, and have inherited none of these:
-    /// until the queue of a socket that another process has passed was empty once.
+    /// Connections in its queue may be older than its options, and lack these: from when another
+    /// process has passed it, or `--free-port` was undone, until its queue was empty once.
     lacking: Option<SocketSettings>,
     /// The number in its token.
     pub(crate) number: usize,
@@ -463,6 +463,13 @@ impl Listener {
         if let Err(e) = listen(&self.socket, backlog).map_err(named::<Errno>("listen")) {
             error!("the backlog of {} can't be changed: {e}", self.name);
         }
+    }
+
+    /// Undoes what `--free-port` has set, for its queue too.
+    pub(super) fn end_linger(&mut self, settings: &SocketSettings) {
+        // At worst, clients lose answers that they have not read.
+        let _ = sockopt::set_socket_linger(&self.socket, None);
+        self.lacking = Some(*settings);
     }
 
     /// Listens, and sets the options that accepted connections inherit. Adds those that it lacks,

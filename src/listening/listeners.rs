@@ -106,19 +106,13 @@ impl Listeners {
     }
 
     /// Undoes what `--free-port` has set, which is meant for a daemon that ends: a close would
-    /// reset its connection, and lose answers that the client has not read. Returns whether
-    /// connections may have it too.
-    pub(crate) fn end_linger(&self) -> bool {
-        let tcp = || self.all.iter().filter(|it| it.purpose() != Purpose::Control);
-        if tcp().all(|it| sockopt::socket_linger(&it.socket) == Ok(None)) {
-            // Without a listener, nothing tells.
-            return tcp().next().is_none();
-        }
-        for listener in tcp() {
-            // At worst, clients lose these answers.
-            let _ = sockopt::set_socket_linger(&listener.socket, None);
-        }
-        true
+    /// reset its connection, and lose answers that the client has not read. Returns whether it had
+    /// set it.
+    pub(crate) fn end_linger(&mut self) -> bool {
+        let settings = self.settings;
+        let tcp = self.all.iter_mut().filter(|it| it.purpose() != Purpose::Control);
+        let lingering = tcp.filter(|it| sockopt::socket_linger(&it.socket) != Ok(None));
+        lingering.map(|listener| listener.end_linger(&settings)).count() > 0
     }
 
     /// The listeners of a daemon that listens nowhere.

@@ -168,7 +168,12 @@ impl Orders {
 
     /// As operators gave them.
     fn lines(&self) -> impl Iterator<Item = String> {
-        let timed = self.timed().map(|timed| format!("RULE SET {}", timed.rule));
+        let timed = self.timed().map(|timed| {
+            let rule = timed.rule.to_string();
+            let (name, rest) = rule.split_once(' ').unwrap_or((&rule, ""));
+            let time = time_text(Duration::from_nanos(timed.until.ns_since(timed.since)));
+            format!("RULE SET {name} FOR {time} {rest}")
+        });
         let lasting = self.lasting().map(|lasting| match &lasting.change {
             Change::Set(rule) => format!("RULE SET {rule}"),
             Change::Off(rule) => format!("RULE OFF {}", rule.name),

@@ -85,9 +85,7 @@ impl Server {
         let poll = retry_for_a_while("an epoll instance", create)?;
         sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
         let (mut listeners, closed) = Listeners::resume(state.listening, &options);
-        if listeners.end_linger() {
-            clients.end_linger();
-        }
+        clients.end_linger(listeners.end_linger());
         retry_for_a_while("watching sockets", || {
             operator.watch(poll.registry())?;
             listeners.watch(poll.registry())

@@ -3,7 +3,7 @@
 use crate::command::{ask, binary, poolcounter, shell};
 use crate::support::restart::{CONTINUED, Place, children, restart, wait_for_unaccepted};
 use crate::support::{
-    Client, Finished, Server, daemon_command, eventually, finish, skip, wait_for_exit,
+    Client, Finished, Server, daemon_command, eventually, finish, launched, skip, wait_for_exit,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -180,7 +180,7 @@ fn an_order_is_not_repeated_to_another_daemon() {
     drop(daemons.join().expect("no panic"));
 }
 
-/// The daemon has executed it, and another holder may have the lock by now.
+/// The daemon may have executed it, and another holder may have the lock by now.
 #[test]
 fn an_order_whose_answer_is_cut_is_not_repeated() {
     for (options, heard) in [
@@ -204,7 +204,7 @@ fn an_order_whose_answer_is_cut_is_not_repeated() {
             let (ordered, _kept, daemon) = asked.join().expect("no panic");
             assert_eq!(ordered.split(' ').next(), Some("FREE"), "{ordered}");
             assert_eq!((output.code, output.stdout.as_str()), (Some(76), heard));
-            assert!(output.stderr.contains("has executed the order"), "{}", output.stderr);
+            assert!(output.stderr.contains("may have executed the order"), "{}", output.stderr);
             daemon.set_nonblocking(true).expect("non-blocking");
             assert!(daemon.accept().is_err(), "it was sent again");
         }
@@ -273,11 +273,27 @@ fn waiting_for_a_drain_shows_who_is_left_and_that_an_interrupted_one_continues()
     let left = "still draining, connections left: 1 (127.0.0.1 1), locks held: 1";
     assert_eq!(next(), format!("poolcounter: {left}"));
     rustix::process::kill_process(Pid::from_child(&drain), Signal::INT).expect("kill");
-    assert_eq!(next(), "poolcounter: interrupted; the drain continues (undrain ends it)");
+    assert_eq!(next(), "poolcounter: interrupted; that ends no drain (undrain does)");
     let status = wait_for_exit(&mut drain);
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
     let answer = order(&path, &["undrain"]).stdout;
     assert!(answer.starts_with("OK listening on "), "{answer}");
+}
+
+#[test]
+fn nohup_keeps_a_wait_for_a_drain() {
+    let (_place, path, mut server) = controlled();
+    let mut client = server.connect();
+    client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    let drain = ["drain", "--wait", "--control-socket", &path];
+    let mut drain = launched(&["nohup"], binary(), &drain);
+    let mut drain = drain.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("nohup");
+    server.log.wait_for("asks: DRAINED");
+    rustix::process::kill_process(Pid::from_child(&drain), Signal::HUP).expect("kill");
+    client.exchange("RELEASE", "RELEASED");
+    client.shut_writing();
+    assert_eq!(server.wait_for_exit().code(), Some(75));
+    assert_eq!(wait_for_exit(&mut drain).code(), Some(0));
 }
 
 /// The daemon may have read the order, and execute it.

@@ -100,6 +100,23 @@ fn a_hot_restart_of_a_drained_daemon_undoes_it() {
     expect_ends(&mut [client]);
 }
 
+/// The listener was opened later.
+#[test]
+fn a_hot_restart_after_a_drain_that_ended_undoes_it() {
+    let mut server = Server::start();
+    let clients = ["a", "b"].map(|key| holder(server.address(), key));
+    if is_forbidden(&free_port(server.pid())) {
+        return;
+    }
+    server.signal(Signal::QUIT);
+    server.log.wait_for("no longer listening on");
+    server.signal(Signal::USR2);
+    server.log.wait_for("no longer draining");
+    restart(&server);
+    stop(&mut server);
+    expect_ends(&mut { clients });
+}
+
 /// A hot restart of many connections would take twice as long.
 #[test]
 fn nothing_is_undone_that_was_not_done() {
@@ -161,8 +178,8 @@ fn a_wait_that_ends_early_undoes_it() {
         return;
     }
     // Not SIGHUP, which nohup(1) has it ignore.
-    for signal in [Signal::INT, Signal::TERM] {
-        let client = holder(server.address(), "a");
+    for (signal, key) in [(Signal::INT, "x"), (Signal::TERM, "y")] {
+        let client = holder(server.address(), key);
         let remains = remains(server.address().port());
         let (mut child, output) = waiting(server.pid());
         assert_eq!(socket_linger(&ours), Ok(RESETS));

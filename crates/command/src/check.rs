@@ -10,7 +10,7 @@ use super::table::uptime_text;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use protocol::reports::Report;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 /// Below the options of `check`.
@@ -59,6 +59,20 @@ fn judge(server: &ServerName, options: &CheckOptions) -> Verdict {
     answered(server, options).unwrap_or_else(|e| Verdict::critical(server.as_str(), &e.to_string()))
 }
 
+/// How many seconds have passed on a server between two answers, by its uptimes, and by the time
+/// `here` as far as an older one tells whole seconds.
+fn passed_s(before: f64, later: f64, here: f64) -> f64 {
+    let passed = later - before;
+    let is_rounded = before.fract() == 0.0 && later.fract() == 0.0;
+    match passed {
+        // It was started again.
+        ..0.0 => here,
+        _ if is_rounded => here.max(passed - 1.0).min(passed + 1.0),
+        0.0 => here,
+        _ => passed,
+    }
+}
+
 fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
     let report = everything(&mut connection)?.report;
@@ -72,11 +86,11 @@ fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAn
         Figure::new("oldest_hold", "s", oldest_hold, options.oldest_hold.clone()),
     ];
     if options.full_queues.is_some() {
+        let answered = Instant::now();
         thread::sleep(options.lasts);
         let later = everything(&mut connection)?.report;
-        // The sleep may have been longer. It was not shorter, although an older server tells whole
-        // seconds; one that was started again has counted less.
-        let passed_s = (later.uptime_s - report.uptime_s).max(options.lasts.as_secs_f64());
+        let passed_s = passed_s(report.uptime_s, later.uptime_s, answered.elapsed().as_secs_f64());
+        // One that was started again may have counted less.
         let growth = queues.zip(counter(&later, "full_queues"));
         let rate = growth.map(|(queues, later)| (later - queues).max(0.0) / passed_s);
         figures.push(Figure::new("full_queues_rate", "", rate, options.full_queues.clone()));
@@ -357,6 +371,24 @@ mod tests {
             ["", "1", "1,", "a,b", "1,inf", "1,nan", "20:10,5", ":10,1", "@,1", "1,~", "1,2,3"]
         {
             assert!(bad.parse::<Thresholds>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn whole_seconds_of_an_older_server_bound_the_time_that_has_passed() {
+        for (before, later, here, expected) in [
+            (10.0, 11.0, 0.3, 0.3),
+            (10.0, 10.0, 0.3, 0.3),
+            (10.0, 10.0, 5.0, 1.0),
+            (10.0, 14.0, 0.1, 3.0),
+            (10.0, 14.0, 4.4, 4.4),
+            // Ours tells more.
+            (10.5, 14.75, 0.1, 4.25),
+            (10.5, 10.5, 0.1, 0.1),
+            (10.5, 3.5, 4.0, 4.0),
+            (f64::MIN, f64::MAX, 1.0, f64::INFINITY),
+        ] {
+            assert_eq!(passed_s(before, later, here), expected, "{before} {later} {here}");
         }
     }
 

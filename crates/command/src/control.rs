@@ -7,7 +7,7 @@ use super::lists::List;
 use super::output::{print, print_error, print_json};
 use super::shown_key::{readable, shown};
 use super::status;
-use super::unsafe_calls::{ENDING_SIGNALS, end_by, process_of};
+use super::unsafe_calls::{ENDING_SIGNALS, end_by, is_ignored, process_of};
 
 use connect::{OrderError, connect_unix};
 use protocol::reports::{FreedReport, Report, RulesReport};
@@ -425,7 +425,8 @@ impl EndingSignals {
     fn watch() -> io::Result<EndingSignals> {
         let (arrived, sender) = UnixStream::pair()?;
         let signal = Arc::new(AtomicUsize::new(0));
-        for number in ENDING_SIGNALS {
+        // nohup(1) has the command ignore some.
+        for number in ENDING_SIGNALS.into_iter().filter(|number| !is_ignored(*number)) {
             flag::register_usize(number, Arc::clone(&signal), number as usize)?;
             pipe::register(number, sender.try_clone()?)?;
         }
@@ -435,7 +436,7 @@ impl EndingSignals {
     /// Ends this command by the signal that has arrived.
     fn end(&self, is_draining: bool) -> ! {
         print_error(if is_draining {
-            "interrupted; the drain continues (undrain ends it)"
+            "interrupted; that ends no drain (undrain does)"
         } else {
             "interrupted before the daemon answered; it may drain (undrain ends it)"
         });

@@ -106,6 +106,10 @@ fn ask_for_key(server: &ServerName, key: &[u8], as_json: bool) -> Result<OfKey, 
     if let Some(beginning) = String::from_utf8_lossy(key).strip_suffix(CUT) {
         let found = keys_that_begin(&mut connection, beginning)?;
         match &found.keys[..] {
+            [] if found.left_out > 0 => {
+                let why = format!("can't tell: {} more keys begin nearly so", found.left_out);
+                return Err(NoAnswer::Refused(why));
+            }
             [] => {}
             [whole] if found.left_out == 0 => {
                 question = key_question(&key_from_user(whole.as_bytes()));

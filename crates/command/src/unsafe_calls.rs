@@ -29,6 +29,18 @@ pub(super) struct Signals {
 pub(super) const ENDING_SIGNALS: [i32; 4] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
+/// Whether this process ignores a signal.
+#[allow(unsafe_code)]
+pub(super) fn is_ignored(signal: i32) -> bool {
+    // SAFETY: the structure is plain numbers and pointers, for which 0 is a value; a null pointer
+    // changes nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// Scripts and make(1) use the numbers below.
 const KEPT_NUMBER_MIN: libc::c_int = 100;
 

@@ -28,7 +28,7 @@ pub enum OrderError {
     Unanswered,
     /// No answer came within this time. The daemon may have executed the order.
     Silent(Duration),
-    /// The daemon has executed the order, and this is what came of the answer.
+    /// This is what came of the answer. The daemon may have executed the order.
     Cut(String),
 }
 
@@ -44,9 +44,9 @@ impl fmt::Display for OrderError {
                 "no answer within {} seconds; the daemon may have executed the order",
                 timeout.as_secs_f64()
             ),
-            OrderError::Cut(_) => {
-                f.write_str("the daemon has executed the order; the end of its answer did not come")
-            }
+            OrderError::Cut(_) => f.write_str(
+                "the end of the answer did not come; the daemon may have executed the order",
+            ),
         }
     }
 }

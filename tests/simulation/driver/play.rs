@@ -3,6 +3,7 @@
 use super::environment::change_environment;
 use crate::Server;
 use crate::clients::connection::{Connection, ConnectionStage};
+use crate::listening::listener::Listener;
 use crate::restart::parts::Parts;
 use crate::serving::event_loop::EVENTS_PER_TURN;
 use crate::simulation::clients::connections::{ConnectionEvents, Connections};
@@ -265,6 +266,26 @@ impl Play {
         }
     }
 
+    /// Those that come from a passed socket have the options with which they are accepted, if they
+    /// had not been set before; unknown where a hot restart has just changed them.
+    fn note_options_of_passed(&mut self, accepted: &[u32], was_executed: bool) {
+        let Some(server) = &self.server else { return };
+        let listeners = &server.parts.listeners;
+        let is_passed = listeners.all.iter().any(Listener::is_inherited);
+        let was_passed = !listeners.state(&[]).lost.is_empty();
+        if !is_passed && !was_passed {
+            return;
+        }
+        let keepalive_s = if was_executed || was_passed { 0 } else { self.keepalive_s() };
+        for peer in accepted {
+            // The kernel of the simulation begins to probe when a host vanishes.
+            let has_vanished = kernel(|k| k.peers.get(peer).is_some_and(|it| it.is_given_up));
+            if let Some(conversation) = self.oracle.conversations.get_mut(peer) {
+                conversation.keepalive_s = if has_vanished { 0 } else { keepalive_s };
+            }
+        }
+    }
+
     /// The `--keepalive` of new connections; 0 if unknown, because it could not be set.
     fn keepalive_s(&self) -> u32 {
         match &self.server {
@@ -469,6 +490,7 @@ impl Play {
             finishing: &finishing,
         };
         self.connections.check_events(&events_of_connections, &options)?;
+        self.note_options_of_passed(&new_clients, seen.contains(&KernelEvent::Executed));
         Ok(seen)
     }
 }

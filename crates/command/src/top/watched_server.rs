@@ -98,8 +98,9 @@ fn ask_key(
             known.whole = Some((key.to_owned(), whole));
             Ok(KeyAnswer::Key(report))
         }
-        Some(_) => Ok(KeyAnswer::Several(count)),
-        None => Ok(KeyAnswer::Gone),
+        None if count == 0 => Ok(KeyAnswer::Gone),
+        // Where only others are listed, it may be among the rest.
+        _ => Ok(KeyAnswer::Several(count)),
     }
 }
 
