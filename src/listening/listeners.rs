@@ -109,10 +109,14 @@ impl Listeners {
     /// reset its connection, and lose answers that the client has not read. Returns whether it had
     /// set it.
     pub(crate) fn end_linger(&mut self) -> bool {
-        let settings = self.settings;
-        let tcp = self.all.iter_mut().filter(|it| it.purpose() != Purpose::Control);
-        let lingering = tcp.filter(|it| sockopt::socket_linger(&it.socket) != Ok(None));
-        lingering.map(|listener| listener.end_linger(&settings)).count() > 0
+        let mut was_set = false;
+        for listener in self.all.iter_mut().filter(|it| it.purpose() != Purpose::Control) {
+            if sockopt::socket_linger(&listener.socket) != Ok(None) {
+                listener.end_linger(&self.settings);
+                was_set = true;
+            }
+        }
+        was_set
     }
 
     /// The listeners of a daemon that listens nowhere.
