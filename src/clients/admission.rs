@@ -70,8 +70,8 @@ impl Newcomers {
         self.0.push_back(Newcomer { socket, ip, why, until, knows_ends: false });
     }
 
-    /// Gives up one, if more are held than there are descriptors for: the newest of the host that
-    /// has the most, which crowds out no other.
+    /// Gives up a newcomer if more are held than there are descriptors for: the newest newcomer of
+    /// the host that has the most, so that no host crowds out another.
     pub(crate) fn give_up_one(&mut self, descriptors: usize) -> Option<Newcomer> {
         if self.0.len() <= HELD_MAX.min(descriptors) {
             return None;

@@ -24,7 +24,7 @@ static LIMIT: RateLimit = limit_of!(warn, "{} connections broke at once: {}; fro
 pub(super) struct Losses {
     /// In this turn.
     lost: Vec<(ClientId, Errno)>,
-    /// Of this turn and of those before it, if all had one.
+    /// The crowd of this turn and of the turns before it, if each of them had a crowd.
     crowd: Option<Crowd>,
 }
 

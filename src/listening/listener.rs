@@ -175,7 +175,7 @@ impl Listener {
             Ok(socket) => {
                 if let Some(settings) = &self.lacking {
                     sys::reset_waits(&socket);
-                    // What is refused is known of the listener.
+                    // The kernel refused these for the listener too, which the log has told.
                     let mut refused = RefusedOptions::default();
                     set_options(&socket, &self.name, settings.keepalive_s, &mut refused);
                 }

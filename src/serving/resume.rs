@@ -21,6 +21,7 @@
 //! | continues with the operators' connections | assignments; one whose descriptor is missing is lost |
 //! | takes over the old epoll instance | dup3(2) onto an open descriptor |
 //! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |
+//! | undoes `--free-port` on listeners and connections | an option that can't be read or set is ignored |
 //! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
 //! | continues the history, or begins one | in memory: numbers and text that are shown, and nothing is decided by them |
 //! | sets up reports, `--slow` and HTTP | assignments of options, which the trial parsed; no report is under way, and no client is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |

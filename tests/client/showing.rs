@@ -600,7 +600,6 @@ fn full_queues_are_counted_for_the_time_that_has_passed() {
     for (is_old, figures, seconds, rate) in [
         (false, [(10.0, 100), (14.3, 186)], "0.1", 20),
         (false, [(10.5, 100), (11.5, 110)], "1", 10),
-        (true, [(10.0, 100), (14.0, 130)], "0.1", 10),
         (true, [(10.0, 100), (10.0, 110)], "1", 10),
         // Started again.
         (false, [(10.0, 100), (0.5, 4)], "0.1", 0),
