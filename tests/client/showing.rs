@@ -371,6 +371,21 @@ fn a_key_that_a_list_has_cut_is_found() {
     assert!(which.stderr.contains("a list has cut this key"), "{}", which.stderr);
 }
 
+/// So many stars leave no room in a pattern, and an answer has no room for all keys that match.
+#[test]
+fn a_cut_key_that_may_be_left_out_is_not_said_to_be_free() {
+    let none = r#"{"keys_total":300,"matching":300,"left_out":100,"keys":[]}"#;
+    let server = scripted(move |_| format!("{none}\n\n"));
+    let key = format!("{}\\...", "*".repeat(128));
+    let output = ask(&server, &["key", &key]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(76), ""), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("can't tell: 100 more keys begin nearly so"),
+        "{}",
+        output.stderr
+    );
+}
+
 /// As text in the locale's encoding, and in JSON always.
 #[test]
 fn keys_are_readable_wherever_they_are_shown() {
