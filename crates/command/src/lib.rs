@@ -10,7 +10,7 @@ mod duration;
 mod every_server;
 mod keys;
 mod lists;
-mod lock_client;
+mod order;
 mod output;
 mod reported_rules;
 mod run;

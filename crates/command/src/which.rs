@@ -2,7 +2,7 @@
 //! `--hash-slots`. With it, many keys share a limited number of locks, as MediaWiki's `slots`.
 
 use super::ask::CUT;
-use super::lock_client::order;
+use super::order::order;
 use super::output::{print, print_error};
 use super::shown_key::shown;
 use super::status;

@@ -3,7 +3,7 @@
 
 use super::failed_call::named;
 use super::server_name::ServerName;
-use super::transport::{Stream, connect_tcp};
+use super::transport::Stream;
 use nix::sys::signal::SigSet;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -43,33 +43,18 @@ impl Addresses {
         &self.0
     }
 
-    /// Whether they are those of one host, as far as numbers can show it: a single address, or
-    /// one of IPv4 and one of IPv6.
-    pub fn is_one_host(&self) -> bool {
-        match self.as_slice() {
-            [one, other] => one.is_ipv4() != other.is_ipv4(),
-            found => found.len() < 2,
-        }
-    }
-
-    /// The one to which this stream is connected: a name of several addresses may be that of
-    /// several servers.
-    pub fn of(&self, stream: &Stream) -> Addresses {
-        stream.peer().map_or_else(|| self.clone(), |address| Addresses(vec![address]))
-    }
-
     /// Connects to the first address that accepts. They share the time: one that is silent leaves
     /// the next its part.
     ///
     /// # Errors
     /// Why the last one does not accept.
-    pub fn connect(&self, timeout: Duration) -> io::Result<Stream> {
+    pub(super) fn connect(&self, timeout: Duration) -> io::Result<Stream> {
         let began = Instant::now();
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for (number, address) in self.0.iter().enumerate() {
             let left = timeout.saturating_sub(began.elapsed());
-            match connect_tcp(address, left / (self.0.len() - number) as u32) {
-                Ok(socket) => return Ok(Stream::from(socket)),
+            match Stream::to(address, left / (self.0.len() - number) as u32) {
+                Ok(stream) => return Ok(stream),
                 Err(e) => last = e,
             }
         }
@@ -113,20 +98,6 @@ mod tests {
 
     fn addresses(list: &[&str]) -> Vec<SocketAddr> {
         list.iter().map(|one| one.parse().expect("an address")).collect()
-    }
-
-    #[test]
-    fn one_address_of_each_kind_may_be_one_host() {
-        for (list, is_one_host) in [
-            (&["10.0.0.1:7531"][..], true),
-            (&["10.0.0.1:7531", "[2001:db8::1]:7531"], true),
-            (&["[2001:db8::1]:7531", "10.0.0.1:7531"], true),
-            (&["10.0.0.1:7531", "10.0.0.2:7531"], false),
-            (&["[2001:db8::1]:7531", "[2001:db8::2]:7531"], false),
-            (&["10.0.0.1:7531", "[2001:db8::1]:7531", "10.0.0.2:7531"], false),
-        ] {
-            assert_eq!(Addresses(addresses(list)).is_one_host(), is_one_host, "{list:?}");
-        }
     }
 
     #[test]

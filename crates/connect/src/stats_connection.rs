@@ -81,21 +81,21 @@ impl StatsConnection {
         StatsConnection { stream, left: STATS_TIMEOUT }
     }
 
-    /// Whether the server's process runs since this time at least. If only the fraction of a
-    /// second decides it, and the server does not tell that, it does not.
+    /// Whether the server's process runs for as long as `passed` tells, at least, when it is called.
+    /// If only the fraction of a second decides it, and the server does not tell that, it does not.
     ///
     /// # Errors
     /// Why there is no answer. [`NoAnswer::Refused`] also if it is no uptime.
-    pub fn has_run_since(&mut self, since: Instant) -> Result<bool, NoAnswer> {
+    pub fn has_run_for(&mut self, passed: impl Fn() -> Duration) -> Result<bool, NoAnswer> {
         let line = self.query("UPTIME")?;
         let uptime = read_uptime(&line).ok_or(NoAnswer::Refused(line))?;
-        let passed = since.elapsed();
+        let passed_by_then = passed();
         // It is rounded down to whole seconds.
-        if uptime >= passed || uptime + Duration::from_secs(1) <= passed {
-            return Ok(uptime >= passed);
+        if uptime >= passed_by_then || uptime + Duration::from_secs(1) <= passed_by_then {
+            return Ok(uptime >= passed_by_then);
         }
         for _ in 0..EXACT_QUERIES_MAX {
-            let passed_before = since.elapsed();
+            let passed_before = passed();
             let exact = match self.query("JSON") {
                 Ok(json) => read_exact_uptime(&json),
                 Err(NoAnswer::Unknown) => None,
@@ -103,7 +103,7 @@ impl StatsConnection {
             };
             let Some(uptime) = exact else { return Ok(false) };
             // The uptime is that of a moment between the question and the answer.
-            if uptime < passed_before || uptime >= since.elapsed() {
+            if uptime < passed_before || uptime >= passed() {
                 return Ok(uptime >= passed_before);
             }
         }

@@ -34,9 +34,12 @@ impl Stream {
         Addresses::look_up(server, timeout)?.connect(timeout)
     }
 
-    /// The address at the other end, if it still has one.
-    pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        rustix::net::getpeername(&self.0).ok()??.try_into().ok()
+    /// Connects to this address.
+    ///
+    /// # Errors
+    /// It does not accept, or is silent for `timeout`.
+    pub fn to(address: &SocketAddr, timeout: Duration) -> io::Result<Stream> {
+        connect_tcp(address, timeout).map(Stream)
     }
 
     /// A read that takes longer fails with `WouldBlock`.
@@ -83,7 +86,7 @@ impl Stream {
 ///
 /// # Errors
 /// Nothing listens there, or its host is silent for `timeout`.
-pub(crate) fn connect_tcp(address: &SocketAddr, timeout: Duration) -> io::Result<OwnedFd> {
+fn connect_tcp(address: &SocketAddr, timeout: Duration) -> io::Result<OwnedFd> {
     let is_v4 = address.is_ipv4();
     let socket = stream_socket(if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 })?;
     let set_blocking =

@@ -4,7 +4,7 @@
 macro_rules! replies {
     ($($(#[$doc:meta])* $name:ident = $line:literal;)*) => {
         /// One line to a client. Clients compare these as a whole.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Reply {
             $($(#[$doc])* $name,)*
         }

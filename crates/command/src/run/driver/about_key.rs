@@ -1,53 +1,12 @@
-//! Who holds the lock: printed during a wait, and told after one that timed out.
+//! What a server tells of a key: who holds it, and what limits it.
 
 use crate::ask::{ask, key_question};
-use crate::output::print_error;
+use crate::run::act::{AboutKey, Limit, LimitKind};
 use crate::table::duration_text;
-use crate::unsafe_calls::with_signals_blocked;
-use connect::failed_call::named;
 use connect::{ServerName, StatsConnection};
-use protocol::key_on_the_wire;
 use protocol::reports::KeyReport;
 use protocol::rows::LimitRow;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::time::Duration;
-
-/// Prints the holder after a moment, unless dropped before.
-pub(super) struct WaitNotice {
-    _is_over: Sender<()>,
-}
-
-impl WaitNotice {
-    /// Prints it after this time: a lock that comes sooner was not waited for. `note` is for the
-    /// end of the line.
-    pub(super) fn begin(
-        server: ServerName,
-        key: Vec<u8>,
-        after: Duration,
-        note: &'static str,
-    ) -> WaitNotice {
-        let (is_over, over) = channel::<()>();
-        let shown = String::from_utf8_lossy(&key).into_owned();
-        let print_holder = move || {
-            if over.recv_timeout(after) != Err(RecvTimeoutError::Timeout) {
-                return;
-            }
-            let held = about_key(&server, &key).and_then(|key| holders(&key));
-            let held = held.map_or(String::new(), |who| format!("; held{who}"));
-            // The question may also have taken a while.
-            if over.recv_timeout(Duration::ZERO) == Err(RecvTimeoutError::Timeout) {
-                print_error(&format!("{}: waiting{held}{note}", String::from_utf8_lossy(&key)));
-            }
-        };
-        // Signals are for the thread that passes them on.
-        let thread = with_signals_blocked(|| std::thread::Builder::new().spawn(print_holder));
-        if let Err(e) = thread {
-            let e = named("clone3, clone")(e);
-            print_error(&format!("{shown}: who holds it is not asked during the wait: {e}"));
-        }
-        WaitNotice { _is_over: is_over }
-    }
-}
+use protocol::{key_on_the_wire, time_from_text};
 
 /// What the server says of a key, if it does.
 pub(super) fn about_key(server: &ServerName, key: &[u8]) -> Option<KeyReport> {
@@ -57,15 +16,27 @@ pub(super) fn about_key(server: &ServerName, key: &[u8]) -> Option<KeyReport> {
     Some(answer?.report)
 }
 
-/// What a rule sets for a key, the first of these settings, as `total=1`; and the rule.
-pub(super) fn limiting_rule<'a>(
-    key: &'a KeyReport,
-    settings: &[&str],
-) -> Option<(&'a str, &'a str)> {
-    key.limits.iter().find_map(|LimitRow { rule, settings: set }| {
-        let is_it = |text: &&String| settings.iter().any(|name| text.starts_with(name));
-        Some((set.iter().find(is_it)?.as_str(), rule.as_str()))
-    })
+impl From<&KeyReport> for AboutKey {
+    fn from(report: &KeyReport) -> AboutKey {
+        let rows = report.limits.iter();
+        let limits = rows.flat_map(|row| row.settings.iter().filter_map(|set| limit(row, set)));
+        AboutKey {
+            denied_by: report.denied_by.clone(),
+            limits: limits.collect(),
+            holders: holders(report),
+        }
+    }
+}
+
+/// A setting that may explain why the lock is not given.
+fn limit(row: &LimitRow, setting: &str) -> Option<Limit> {
+    let kind = match setting.split_once('=')? {
+        ("maxqueue", _) => LimitKind::MaxQueue,
+        ("total", _) => LimitKind::Total,
+        ("timeout", time) => LimitKind::Timeout(time_from_text(time).ok()?),
+        _ => return None,
+    };
+    Some(Limit { rule: row.rule.clone(), setting: setting.to_owned(), kind })
 }
 
 /// The client that has held the key for longest, as ` by 10.1.2.9 for 3m 10s`, and the number of

@@ -5,7 +5,7 @@ use connect::ServerName;
 /// The servers in the order in which clients try them for `key`: ascending
 /// `md5(name . key)`, the name as configured. The next one is tried only when
 /// connecting fails.
-pub(crate) fn order<'a>(servers: &'a [ServerName], key: &[u8]) -> Vec<&'a ServerName> {
+pub(super) fn order<'a>(servers: &'a [ServerName], key: &[u8]) -> Vec<&'a ServerName> {
     let mut order: Vec<&ServerName> = servers.iter().collect();
     order.sort_by_cached_key(|server| {
         let text = [server.as_str().as_bytes(), key].concat();
@@ -22,7 +22,7 @@ mod tests {
     /// cut -c1-8)" "$s"; done | LC_ALL=C sort
     #[test]
     fn the_order_is_that_of_md5sum() {
-        let vectors = include_str!("../../tests/server-choice.txt");
+        let vectors = include_str!("../tests/server-choice.txt");
         let mut checked = 0;
         for line in vectors.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split('\t');

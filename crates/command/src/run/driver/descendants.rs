@@ -1,5 +1,6 @@
 //! All processes that the command has started, found in /proc: terminates and kills them.
 
+use crate::run::act::Signalled;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper,
@@ -17,16 +18,6 @@ pub(super) struct Descendants {
     /// The command, until it is reaped.
     pub(super) command: Option<Pid>,
     others: Vec<Pid>,
-}
-
-/// Which processes got SIGTERM.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Signalled {
-    All,
-    /// Not those that have another user's rights.
-    Some,
-    /// The command has another user's rights.
-    NotTheCommand,
 }
 
 impl Descendants {

@@ -1,21 +1,19 @@
 //! One connection to a server, blocking: sends a line, waits for its answer.
 
-use super::error::Error;
-use super::lock::{Lock, Outcome};
-use super::request::LockRequest;
+use super::failure::failure;
+use super::now;
+use crate::run::act::NoReply;
+use crate::run::moment::Moment;
+use connect::Stream;
 use connect::failed_call::named;
-use connect::{ServerName, Stream};
 use protocol::Reply;
 use protocol::lines::{Line, Lines};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, recv};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
-
-/// How long a server may take to answer, besides the time that a request waits. A busy one answers
-/// in a fraction of this.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+use std::time::Duration;
 
 /// The read timeout when no time is left; zero would mean no timeout.
 const SHORTEST_READ: Duration = Duration::from_millis(1);
@@ -25,73 +23,64 @@ const SHOWN_BYTES_MAX: usize = 200;
 
 /// A connection to a server. Dropped, it is closed.
 #[derive(Debug)]
-pub(super) struct Connection {
-    stream: Stream,
-    server: ServerName,
-}
+pub(super) struct Connection(Stream);
 
 impl Connection {
-    pub(super) fn new(stream: Stream, server: ServerName) -> Self {
-        Connection { stream, server }
-    }
-
-    pub(super) fn server(&self) -> &ServerName {
-        &self.server
+    pub(super) fn new(stream: Stream) -> Self {
+        Connection(stream)
     }
 
     /// Asks for a lock and waits for the answer. A request without a timeout may be answered at
     /// any time, so a daemon that hangs looks like a lock that is held.
-    pub(super) fn lock(self, request: &LockRequest) -> Result<Outcome, Error> {
-        let line = request.line().map_err(Error::Refused)?;
-        let time = request.wait().map(|wait| wait.saturating_add(ANSWER_TIMEOUT));
+    pub(super) fn ask(&self, line: &[u8], until: Option<Moment>) -> Result<Reply, NoReply> {
         let answers = [Reply::Locked, Reply::Done, Reply::QueueFull, Reply::Timeout];
-        Ok(match self.exchange(&line, time, request.key(), &answers)? {
-            Reply::Locked => Outcome::Locked(Lock::new(self, request.key().to_vec())),
-            Reply::Done => Outcome::Done,
-            Reply::QueueFull => Outcome::QueueFull,
-            _ => Outcome::TimedOut,
-        })
+        self.exchange(line, until, &answers)
     }
 
-    /// Gives the lock on this key back, and waits for the answer.
-    pub(super) fn release(&self, key: &[u8]) -> Result<(), Error> {
-        self.exchange(b"RELEASE\n", Some(ANSWER_TIMEOUT), key, &[Reply::Released]).map(drop)
+    /// Gives the lock back, and waits for the answer.
+    pub(super) fn release(&self, until: Moment) -> Result<(), NoReply> {
+        self.exchange(b"RELEASE\n", Some(until), &[Reply::Released]).map(drop)
     }
 
-    /// Looks whether the connection still is as it was when the server gave the lock on this key.
+    /// Looks whether the connection still is as it was when the server gave the lock: the answer
+    /// may have lain unread while this process was stopped, with the connection's end behind it.
     /// Does not wait.
     ///
     /// # Errors
     /// It has ended, or the server has said more.
-    pub(super) fn check_held(&self, key: &[u8]) -> Result<(), Error> {
-        let mut wanted = [PollFd::new(&self.stream, PollFlags::IN)];
+    pub(super) fn check_held(&self) -> Result<(), NoReply> {
+        let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
         let ready = retry_on_intr(|| poll(&mut wanted, Some(&Timespec::default())));
-        if ready.map_err(|e| self.lost(key, named("ppoll")(e)))? == 0 {
+        if ready.map_err(|e| failed(named("ppoll")(e)))? == 0 {
             return Ok(());
         }
         let mut buffer = [0; SHOWN_BYTES_MAX];
-        match (&self.stream).read(&mut buffer) {
-            Ok(0) => Err(self.lost(key, closed())),
-            Ok(received) => Err(Error::Unexpected(beginning(&buffer[..received]))),
-            Err(e) => Err(self.lost(key, e)),
+        match (&self.0).read(&mut buffer) {
+            Ok(0) => Err(failed(closed())),
+            Ok(received) => Err(NoReply::Unexpected(beginning(&buffer[..received]))),
+            Err(e) => Err(failed(e)),
         }
     }
 
-    /// Sends a line about a key and waits for one of these answers, for this time at most. After
-    /// an error the state of the lock is unknown: the connection must be closed.
+    /// Whether the connection has ended. What the server answers to something that the command
+    /// has written there by mistake is dropped.
+    pub(super) fn has_ended(&self) -> bool {
+        match recv(self, &mut [0; 512][..], RecvFlags::DONTWAIT) {
+            Ok((len, _)) => len == 0,
+            Err(e) => !matches!(e, Errno::AGAIN | Errno::INTR),
+        }
+    }
+
+    /// Sends a line and waits for one of these answers. After an error the state of the lock is
+    /// unknown: the connection must be closed.
     fn exchange(
         &self,
         line: &[u8],
-        time: Option<Duration>,
-        key: &[u8],
+        until: Option<Moment>,
         answers: &[Reply],
-    ) -> Result<Reply, Error> {
-        let answer = (&self.stream).write_all(line).and_then(|()| self.answer(time, answers));
-        answer.map_err(|cause| self.lost(key, cause))?.map_err(Error::Unexpected)
-    }
-
-    fn lost(&self, key: &[u8], cause: io::Error) -> Error {
-        Error::Lost { key: key.to_vec(), server: self.server.clone(), cause }
+    ) -> Result<Reply, NoReply> {
+        let answer = (&self.0).write_all(line).and_then(|()| self.answer(until, answers));
+        answer.map_err(failed)?.map_err(NoReply::Unexpected)
     }
 
     /// The inner error is an answer that is none of these.
@@ -100,19 +89,18 @@ impl Connection {
     /// The connection has ended, or no answer came in time.
     fn answer(
         &self,
-        time: Option<Duration>,
+        until: Option<Moment>,
         answers: &[Reply],
     ) -> io::Result<Result<Reply, String>> {
-        let asked = Instant::now();
         let too_late = || io::Error::new(ErrorKind::TimedOut, "no answer");
         let mut lines = Lines::default();
         let mut buffer = [0; 512];
         loop {
-            let left = time.map(|time| time.saturating_sub(asked.elapsed()));
+            let left = until.map(|until| until.since(now()));
             // Reads once more: the answer may have arrived while this process was suspended.
             let is_last = left.is_some_and(|left| left.is_zero());
-            self.stream.set_read_timeout(left.map(|left| left.max(SHORTEST_READ)))?;
-            let received = match (&self.stream).read(&mut buffer) {
+            self.0.set_read_timeout(left.map(|left| left.max(SHORTEST_READ)))?;
+            let received = match (&self.0).read(&mut buffer) {
                 Ok(0) => return Err(closed()),
                 Ok(received) => received,
                 Err(e) if e.kind() == ErrorKind::Interrupted && !is_last => continue,
@@ -129,6 +117,10 @@ impl Connection {
             }
         }
     }
+}
+
+fn failed(e: io::Error) -> NoReply {
+    NoReply::Failed(failure(&e))
 }
 
 fn closed() -> io::Error {
@@ -161,19 +153,20 @@ fn beginning(bytes: &[u8]) -> String {
 impl Drop for Connection {
     /// Not only the descriptor is closed, of which a child of the process may have a copy.
     fn drop(&mut self) {
-        self.stream.shutdown();
+        self.0.shutdown();
     }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.0.as_fd()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::act::{Failure, FailureKind};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -181,31 +174,27 @@ mod tests {
     #[test]
     fn an_answer_that_is_there_is_not_too_late() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let stream = Stream::from(OwnedFd::from(ours));
-        let connection = Connection::new(stream, "10.1.2.3".parse().expect("a server"));
-        let exchange = || connection.exchange(b"\n", Some(Duration::ZERO), b"k", &[Reply::Locked]);
+        let connection = Connection::new(Stream::from(OwnedFd::from(ours)));
+        let exchange = || connection.exchange(b"\n", Some(now()), &[Reply::Locked]);
         (&theirs).write_all(b"LOCKED\n").expect("room");
-        assert!(matches!(exchange(), Ok(Reply::Locked)));
+        assert_eq!(exchange(), Ok(Reply::Locked));
         (&theirs).write_all(b"LOCK").expect("room");
-        let error = exchange().expect_err("half an answer");
-        assert!(
-            matches!(&error, Error::Lost { cause, .. } if cause.kind() == ErrorKind::TimedOut),
-            "{error}"
-        );
+        let text = "no answer".to_owned();
+        let too_late = Failure { kind: FailureKind::Down, text };
+        assert_eq!(exchange(), Err(NoReply::Failed(too_late)));
     }
 
     /// What the look finds when the server's side of the connection has done this. It stays open
     /// if it is returned.
-    fn look_after(act: impl Fn(TcpStream) -> Option<TcpStream>) -> Result<(), Error> {
+    fn look_after(act: impl Fn(TcpStream) -> Option<TcpStream>) -> Result<(), NoReply> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let ours = TcpStream::connect(listener.local_addr().expect("an address")).expect("room");
         let (theirs, _) = listener.accept().expect("a connection");
-        let stream = Stream::from(OwnedFd::from(ours));
-        let connection = Connection::new(stream, "10.1.2.3".parse().expect("a server"));
-        connection.check_held(b"k").expect("nothing has happened");
+        let connection = Connection::new(Stream::from(OwnedFd::from(ours)));
+        connection.check_held().expect("nothing has happened");
         let _kept = act(theirs);
         poll(&mut [PollFd::new(&connection, PollFlags::IN)], None).expect("an event");
-        connection.check_held(b"k")
+        connection.check_held()
     }
 
     #[test]
@@ -219,13 +208,13 @@ mod tests {
             theirs.write_all(b"DO").expect("room");
             Some(theirs)
         };
-        let cause = |found| match found {
-            Err(Error::Lost { cause, .. }) => cause.kind(),
+        let is_closed = |found| match found {
+            Err(NoReply::Failed(why)) => why.kind == FailureKind::Closed,
             other => panic!("{other:?}"),
         };
-        assert_eq!(cause(look_after(|_| None)), ErrorKind::UnexpectedEof);
-        assert_eq!(cause(look_after(resets)), ErrorKind::ConnectionReset);
-        assert!(matches!(look_after(speaks), Err(Error::Unexpected(said)) if said == "DO"));
+        assert!(is_closed(look_after(|_| None)));
+        assert!(is_closed(look_after(resets)));
+        assert_eq!(look_after(speaks), Err(NoReply::Unexpected("DO".to_owned())));
     }
 
     #[test]

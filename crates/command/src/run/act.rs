@@ -1,0 +1,185 @@
+//! What the machine wants done, and what it is told of it: one act, then exactly one event.
+
+use super::ending::{Ending, JobEnd};
+use super::moment::Moment;
+use connect::ServerName;
+use protocol::Reply;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What is to be done next. Times are the latest moments at which the event comes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Act {
+    /// Look up the addresses of this server: [`Event::LookedUp`].
+    LookUp { server: ServerName, until: Moment },
+    /// Make a connection to ask for the lock on: [`Event::Connected`].
+    Connect { address: SocketAddr, until: Moment },
+    /// Ask for the lock, to wait for so many seconds, or for ever: [`Event::Answered`].
+    Ask { server: ServerName, wait_s: Option<u64>, until: Option<Moment> },
+    /// Ask over a connection of its own whether the server there runs since then:
+    /// [`Event::Uptime`].
+    AskUptime { address: SocketAddr, since: Moment, until: Moment },
+    /// Wait: [`Event::Done`].
+    Pause { until: Moment },
+    /// Look whether the lock is still held, and start the command if it is: [`Event::Started`],
+    /// [`Event::NotStarted`], or [`Event::LostBeforeStart`].
+    StartIfHeld,
+    /// Start the command: [`Event::Started`] or [`Event::NotStarted`].
+    StartWithoutLock,
+    /// Wait for something to happen to the job: [`Event::Woke`].
+    Watch { what: Watched, until: Option<Moment> },
+    /// Send SIGTERM to the command and all that it has started: [`Event::Terminated`].
+    Terminate,
+    /// Send SIGKILL to all that still run: [`Event::Done`].
+    Kill,
+    /// Send these signals to the command: [`Event::Done`].
+    PassOn(Vec<i32>),
+    /// Give the lock back, with its work done: [`Event::Released`].
+    Release { until: Moment },
+    /// Ask this server about the key: [`Event::AboutKey`].
+    AskAboutKey(ServerName),
+    /// Ask all servers that may have given the lock whether they run: [`Event::Answering`].
+    AskWhoAnswers,
+    /// End, and close the connection, if there is one. No event comes.
+    End(Ending),
+}
+
+/// What a job is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Watched {
+    /// The command's end, and signals.
+    Command,
+    /// These, and the end of the connection.
+    CommandAndLock,
+    /// The end of all that the command has left behind, and signals.
+    Rest,
+}
+
+/// What has come of the last act.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Event {
+    /// The first one.
+    Begun,
+    LookedUp(Result<Vec<SocketAddr>, Failure>),
+    Connected(Result<(), Failure>),
+    /// Unless it is LOCKED, the connection is closed.
+    Answered(Result<Reply, NoReply>),
+    Uptime(Uptime),
+    Done,
+    Started(Guard),
+    NotStarted(NotStarted),
+    /// The connection is closed.
+    LostBeforeStart(NoReply),
+    Woke(Woken),
+    Terminated(Signalled),
+    /// The connection is closed.
+    Released(Result<(), NoReply>),
+    /// Nothing if the server does not tell.
+    AboutKey(AboutKey),
+    Answering(Option<ServerName>),
+}
+
+/// An answer that is none, or no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum NoReply {
+    /// This, which answers nothing that was asked.
+    Unexpected(String),
+    Failed(Failure),
+}
+
+/// Why a call about a server has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Failure {
+    pub(super) kind: FailureKind,
+    /// In the kernel's or the resolver's words.
+    pub(super) text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum FailureKind {
+    /// The other side has closed the connection.
+    Closed,
+    /// The server, or the network to it, is down or silent.
+    Down,
+    /// Time does not change it, as that a call is denied.
+    Lasting,
+}
+
+/// What a server says when it is asked how long it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Uptime {
+    /// It is the same process; or one that can't tell.
+    RunsSince,
+    /// Another process, or none.
+    HasEnded,
+    /// It has closed this connection too.
+    Closed,
+    /// It accepts the connection, and says nothing. A socket unit does so without a daemon.
+    Silent,
+}
+
+/// Whether the kernel kills the command when this process dies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Guard {
+    Works,
+    /// Why it does not.
+    Fails(String),
+}
+
+/// Why the command was not started.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum NotStarted {
+    /// What a start needs is denied to this process.
+    Unprepared(String),
+    CantExecute(String),
+}
+
+/// What has happened to a job, all that is known at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Woken {
+    /// The command has ended.
+    pub(super) ended: Option<JobEnd>,
+    /// The connection has ended.
+    pub(super) is_lost: bool,
+    /// No process that may be signalled is left; looked for only with [`Watched::Rest`].
+    pub(super) is_rest_gone: bool,
+    /// Signals to this process alone, in the order in which they came.
+    pub(super) signals: Vec<i32>,
+}
+
+/// Which processes got SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Signalled {
+    All,
+    /// Not those that have another user's rights.
+    Some,
+    /// The command has another user's rights.
+    NotTheCommand,
+}
+
+/// What a server tells of a key, as far as it explains why the lock was not given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct AboutKey {
+    /// The rule that refuses every request for it.
+    pub(super) denied_by: Option<String>,
+    /// What rules set, in the order in which they apply.
+    pub(super) limits: Vec<Limit>,
+    /// Who holds it, as ` by 10.1.2.9 for 3m 10s`.
+    pub(super) holders: Option<String>,
+}
+
+/// A setting of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Limit {
+    pub(super) rule: String,
+    /// As `total=1`.
+    pub(super) setting: String,
+    pub(super) kind: LimitKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum LimitKind {
+    MaxQueue,
+    Total,
+    Timeout(Duration),
+}

@@ -1,0 +1,228 @@
+//! All decisions of `run`, without I/O: what has come of the last act, and when, → what to say, and
+//! the next act. It does one thing at a time.
+
+mod job;
+mod wait;
+
+use self::job::{Doomed, Job};
+use self::wait::{Asked, Examination, Round, Visit};
+use super::act::{AboutKey, Act, Event, Failure, Limit, LimitKind, NotStarted};
+use super::ending::Ending;
+use super::line::{Line, NoLock, NotGiven};
+use super::moment::Moment;
+use super::plan::{NoServer, Plan, Talk};
+use connect::ServerName;
+use protocol::Reply;
+use std::time::Duration;
+
+/// How long a server may take to answer, besides the time that a request waits. A busy one answers
+/// in a fraction of this.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A `run`, from its beginning to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Machine {
+    plan: Plan,
+    /// When the wait is over; `None` is never.
+    ends_at: Option<Moment>,
+    passed_over: Vec<(ServerName, Failure)>,
+    /// The last wait that was lost.
+    lost: Option<(ServerName, Failure)>,
+    state: State,
+    /// Since the last event.
+    lines: Vec<Line>,
+}
+
+/// What is being done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Begun,
+    LookingUp(ServerName),
+    Connecting(Visit, Round),
+    /// Before the next round.
+    Retrying(Visit),
+    Asking(Visit, Asked),
+    /// The lock was given; whether it is still held is known with the command's start.
+    Starting(Visit, Asked),
+    /// A server that has closed the connection is asked whether it still runs.
+    Examining(Visit, Examination),
+    /// It has closed that connection too.
+    BetweenLooks(Visit, Examination),
+    /// Before a lost wait begins again.
+    Recovering(Visit),
+    /// This server is asked why the lock was not given.
+    Explaining(Refused),
+    /// Whether another server runs, which may have given the lock to another client.
+    AskingWhoAnswers(ServerName, Failure),
+    StartingWithoutLock,
+    Watching(Job),
+    Terminating(Doomed),
+    PassingOn(Job),
+    Killing(Job),
+    Releasing(ServerName, Ending),
+    Ended,
+}
+
+/// What a server has answered that does not give the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Refused {
+    QueueFull,
+    TimedOut,
+}
+
+impl Machine {
+    pub(super) fn new(plan: Plan, now: Moment) -> Machine {
+        let ends_at = plan.ends_at(now);
+        let (passed_over, lines) = (Vec::new(), Vec::new());
+        Machine { plan, ends_at, passed_over, lost: None, state: State::Begun, lines }
+    }
+
+    /// Takes what has come of the last act; returns what to say, then the next act.
+    pub(super) fn next(&mut self, event: Event, now: Moment) -> (Vec<Line>, Act) {
+        let act = match (std::mem::replace(&mut self.state, State::Ended), event) {
+            (State::Begun, Event::Begun) => self.visit_next(now),
+            (State::LookingUp(server), Event::LookedUp(found)) => {
+                self.looked_up(server, found, now)
+            }
+            (State::Connecting(visit, round), Event::Connected(result)) => {
+                self.connected(visit, round, result, now)
+            }
+            (State::Retrying(visit), Event::Done) => self.begin_round(visit, now),
+            (State::Asking(visit, asked), Event::Answered(answer)) => {
+                self.answered(visit, asked, answer, now)
+            }
+            (State::Starting(visit, asked), Event::LostBeforeStart(why)) => {
+                self.has_no_answer(visit, asked, why, now)
+            }
+            (State::Starting(visit, _), Event::Started(guard)) => {
+                self.started(guard, Some(visit.server), now)
+            }
+            (State::StartingWithoutLock, Event::Started(guard)) => self.started(guard, None, now),
+            (State::Starting(..) | State::StartingWithoutLock, Event::NotStarted(why)) => {
+                self.not_started(why)
+            }
+            (State::Examining(visit, examination), Event::Uptime(uptime)) => {
+                self.examined(visit, examination, uptime, now)
+            }
+            (State::BetweenLooks(visit, examination), Event::Done) => {
+                self.examine(visit, examination, now)
+            }
+            (State::Recovering(visit), Event::Done) => self.recovered(visit, now),
+            (State::Explaining(refused), Event::AboutKey(about)) => self.not_given(refused, &about),
+            (State::AskingWhoAnswers(server, why), Event::Answering(answering)) => self
+                .without_lock(match answering {
+                    Some(answering) => NoLock::LostButAnswered { lost: (server, why), answering },
+                    None => NoLock::Lost(server, why),
+                }),
+            (State::Watching(job), Event::Woke(woken)) => self.woke(job, woken, now),
+            (State::Terminating(doomed), Event::Terminated(signalled)) => {
+                self.terminated(doomed, signalled, now)
+            }
+            (State::PassingOn(job), Event::Done) => self.go_on(job, now),
+            (State::Killing(job), Event::Done) => self.watch(job, now),
+            (State::Releasing(server, ending), Event::Released(result)) => {
+                if let Err(why) = result {
+                    self.say(Line::ReleaseFailed(server, why));
+                }
+                Act::End(ending)
+            }
+            (state, event) => unreachable!("{event:?} in {state:?}"),
+        };
+        (std::mem::take(&mut self.lines), act)
+    }
+
+    fn say(&mut self, line: Line) {
+        self.lines.push(line);
+    }
+
+    fn enter(&mut self, state: State, act: Act) -> Act {
+        self.state = state;
+        act
+    }
+
+    /// `None` is for ever.
+    fn time_left(&self, now: Moment) -> Option<Duration> {
+        self.ends_at.map(|at| at.since(now))
+    }
+
+    /// Takes an answer other than LOCKED.
+    fn refused(&mut self, server: ServerName, reply: Reply) -> Act {
+        let refused = match reply {
+            Reply::Done => {
+                if self.plan.talk == Talk::Verbose {
+                    self.say(Line::AnotherDidTheWork);
+                }
+                return Act::End(Ending::DoneByAnother);
+            }
+            Reply::QueueFull => Refused::QueueFull,
+            _ => Refused::TimedOut,
+        };
+        self.enter(State::Explaining(refused), Act::AskAboutKey(server))
+    }
+
+    fn not_given(&mut self, refused: Refused, about: &AboutKey) -> Act {
+        let why = match (refused, &about.denied_by) {
+            (Refused::QueueFull, Some(rule)) => {
+                // Nobody else does it either.
+                self.say(Line::Denied { rule: rule.clone() });
+                return Act::End(Ending::NoServer);
+            }
+            (Refused::QueueFull, None) => {
+                let limits = |kind| matches!(kind, LimitKind::MaxQueue | LimitKind::Total);
+                match about.limits.iter().find(|limit| limits(limit.kind)) {
+                    Some(limit) => NotGiven::Limited(limit.clone()),
+                    None => NotGiven::QueueFull,
+                }
+            }
+            (Refused::TimedOut, _) if self.plan.wait_s == Some(0) => {
+                NotGiven::Locked { holders: about.holders.clone() }
+            }
+            (Refused::TimedOut, _) => NotGiven::TimedOut {
+                shortened_by: self.shortened_by(about),
+                holders: about.holders.clone(),
+            },
+        };
+        if self.plan.talk != Talk::Quiet {
+            self.say(Line::NotGiven(why));
+        }
+        Act::End(Ending::NotGiven)
+    }
+
+    /// The first rule about the time of waits, if it shortens this one.
+    fn shortened_by(&self, about: &AboutKey) -> Option<Limit> {
+        let time = |limit: &Limit| match limit.kind {
+            LimitKind::Timeout(time) => Some(time),
+            LimitKind::MaxQueue | LimitKind::Total => None,
+        };
+        let (first, time) = about.limits.iter().find_map(|limit| Some((limit, time(limit)?)))?;
+        let wanted = self.plan.wait_s.map(Duration::from_secs);
+        wanted.is_none_or(|wanted| time < wanted).then(|| first.clone())
+    }
+
+    /// A wait was lost, and does not begin again.
+    fn lost_for_good(&mut self, server: ServerName, why: Failure) -> Act {
+        match self.plan.no_server {
+            NoServer::Fail => self.without_lock(NoLock::Lost(server, why)),
+            // When the time is over, some servers may not have been asked.
+            NoServer::Run => self.enter(State::AskingWhoAnswers(server, why), Act::AskWhoAnswers),
+        }
+    }
+
+    fn without_lock(&mut self, why: NoLock) -> Act {
+        if why.is_down() && self.plan.no_server == NoServer::Run {
+            self.say(Line::RunsWithoutLock(why));
+            return self.enter(State::StartingWithoutLock, Act::StartWithoutLock);
+        }
+        let ending = why.ending();
+        self.say(Line::NotRun(why));
+        Act::End(ending)
+    }
+
+    fn not_started(&mut self, why: NotStarted) -> Act {
+        self.say(match why {
+            NotStarted::Unprepared(why) => Line::Unprepared(why),
+            NotStarted::CantExecute(why) => Line::CantExecute(why),
+        });
+        Act::End(Ending::NotExecuted)
+    }
+}
