@@ -1,7 +1,7 @@
 //! Names of servers, read from text: host, port.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// The port of PoolCounter.
 pub const PORT: u16 = 7531;
@@ -16,21 +16,15 @@ pub struct ServerName {
     port: u16,
 }
 
-const NO_PATH: &str = ": servers are host names or addresses, not paths; what asks a control \
-    socket is \"poolcounter control --control-socket PATH STATS\" or \"poolcounterd --check PATH\"";
-
 /// An invalid name of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadServerName(String);
 
 impl fmt::Display for BadServerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a server is host, host:port or [v6]:port, not {:?}", self.0)?;
-        match scheme_of(&self.0) {
-            Some(scheme) if scheme != "unix://" => write!(f, ": leave out {scheme:?}"),
-            _ if self.0.contains('/') => f.write_str(NO_PATH),
-            _ => Ok(()),
-        }
+        // Escaped, because what is wrong may not be seen.
+        let shown = self.0.escape_default();
+        write!(f, "a server is host, host:port or [v6]:port, not \"{shown}\"")
     }
 }
 
@@ -100,33 +94,30 @@ impl ServerName {
     }
 }
 
-/// `http://`, as of a copied URL. A path begins otherwise.
-pub(crate) fn scheme_of(name: &str) -> Option<&str> {
-    let end = name.find("://")?;
-    let is_word = name[..end].chars().all(|c| c.is_ascii_alphanumeric());
-    is_word.then(|| &name[..end + 3])
-}
-
 /// Host and port; this port unless the name has one.
 fn parse(name: &str, default_port: u16) -> Option<(String, u16)> {
-    if name.contains(|c: char| matches!(c, '/' | '#') || c.is_whitespace() || c.is_control()) {
-        return None;
-    }
     let (host, port) = match name.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?,
-        None if name.matches(':').count() > 1 => (name, ""),
+        Some(rest) => rest.split_once(']').filter(|(host, _)| is_v6(host))?,
+        None if is_v6(name) => (name, ""),
         None => name.split_at(name.find(':').unwrap_or(name.len())),
     };
-    if host.contains(':') {
-        // `fe80::1%eth0` names the interface too.
-        let address = host.split('%').next()?;
-        address.parse::<std::net::Ipv6Addr>().ok()?;
-    }
     let port = match port.strip_prefix(':') {
-        Some(port) => port.parse().ok().filter(|&port| port > 0)?,
-        None => port.is_empty().then_some(default_port)?,
+        Some(digits) if is_word(digits) => digits.parse().ok().filter(|&port| port > 0)?,
+        _ => port.is_empty().then_some(default_port)?,
     };
-    (!host.is_empty()).then(|| (host.to_owned(), port))
+    (is_v6(host) || is_word(host)).then(|| (host.to_owned(), port))
+}
+
+/// `fe80::1%eth0` names the interface too. Linux refuses only slashes, colons and spaces in its name
+/// (`dev_valid_name` in `net/core/dev.c`): one that has other characters is given by its number.
+fn is_v6(host: &str) -> bool {
+    let (address, zone) = host.split_once('%').unwrap_or((host, "0"));
+    address.parse::<Ipv6Addr>().is_ok() && is_word(zone)
+}
+
+/// What the names of hosts and interfaces, numbers and addresses of IPv4 are made of.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b))
 }
 
 #[cfg(test)]
@@ -145,6 +136,9 @@ mod tests {
             ("[2001:db8::1]:99", "2001:db8::1", 99),
             ("[::1]", "::1", 7531),
             ("::1", "::1", 7531),
+            ("[::ffff:10.1.2.3]:99", "::ffff:10.1.2.3", 99),
+            ("_pc-1.Example.:99", "_pc-1.Example.", 99),
+            ("[fe80::1%br-1_a.2]:99", "fe80::1%br-1_a.2", 99),
             ("fe80::1%eth0", "fe80::1%eth0", 7531),
         ] {
             assert_eq!((server(name).host(), server(name).port()), (host, port), "{name}");
@@ -160,40 +154,57 @@ mod tests {
             "[::1",
             "[::1]x",
             "[a:b]:1",
-            "http://a:1/",
-            "tcp://a",
-            "://a",
+            "a:+99",
+            "a:99:99",
+            "[a]",
+            "[a]:99",
+            "[10.1.2.3]:99",
+            "[]",
+            "[]:99",
+            "[[::1]]",
+            "[::1]99",
+            "a%eth0",
+            "10.1.2.3%eth0",
+            "%eth0",
+            "::1%",
+            "[::1%]",
+            "fe80::1%a%b",
+            "fe80::1%[a]",
+            "fe80::1%a:b",
         ] {
             assert!(bad.parse::<ServerName>().is_err(), "{bad:?}");
         }
     }
 
+    /// A character that is not seen, or that an editor or a shell has left behind, would choose
+    /// other servers than those of other hosts.
     #[test]
-    fn a_url_is_no_server_and_the_error_says_why() {
-        let error = "http://wiki1:9531/".parse::<ServerName>().expect_err("a URL").to_string();
-        assert!(error.ends_with("not \"http://wiki1:9531/\": leave out \"http://\""), "{error}");
+    fn no_other_character_is_in_a_name() {
+        let tags_and_selectors = '\u{e0000}'..='\u{e01ff}';
+        for c in ('\0'..='\u{ffff}').chain(tags_and_selectors) {
+            if c.is_ascii_alphanumeric() || ".-_:%".contains(c) {
+                continue;
+            }
+            for good in ["pc1", "10.1.2.3:99", "::1", "[::1]", "[fe80::1%eth0]:99", "fe80::1%2"] {
+                for at in [0, 1, good.len() / 2, good.len() - 1, good.len()] {
+                    let bad = [&good[..at], &good[at..]].join(c.encode_utf8(&mut [0; 4]));
+                    assert!(bad.parse::<ServerName>().is_err(), "{}", bad.escape_default());
+                }
+            }
+        }
     }
 
     #[test]
-    fn a_path_is_no_server_and_the_error_says_what_asks_a_control_socket() {
-        for path in [
-            "/run/poolcounter.sock",
-            "/run/poolcounter.sock:7531",
-            "/run/a socket",
-            "./sock",
-            "sock/",
-            "../http://x",
-            "/run/a://b",
-            "unix:/run/sock",
-            "unix:///run/sock",
-            "[/run/sock]:7531",
-            "10.0.0.0/8",
-            "fe80::1%eth0/64",
-            "/",
+    fn an_error_shows_what_is_not_seen() {
+        for (bad, shown) in [
+            ("\u{feff}pc1", r"\u{feff}pc1"),
+            ("pc\u{3164}1", r"pc\u{3164}1"),
+            ("p\u{441}1", r"p\u{441}1"),
+            ("pc1\u{200b}", r"pc1\u{200b}"),
+            ("http://pc1:9531/", "http://pc1:9531/"),
         ] {
-            let error = path.parse::<ServerName>().expect_err(path).to_string();
-            assert!(error.contains(&format!("not {path:?}: servers are host names")), "{error}");
-            assert!(error.contains("control --control-socket PATH"), "{error}");
+            let error = bad.parse::<ServerName>().expect_err(shown).to_string();
+            assert!(error.ends_with(&format!(", not \"{shown}\"")), "{error}");
         }
     }
 

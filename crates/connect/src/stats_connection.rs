@@ -1,7 +1,7 @@
 //! Asks any server `STATS`; for the daemon's `--check` also its uptime, and which addresses to
 //! ask if only a port is known.
 
-use super::server_name::{ServerName, scheme_of};
+use super::server_name::ServerName;
 use super::transport::{Stream, connect_unix, is_closed};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -271,7 +271,7 @@ impl Place {
 /// # Errors
 /// The name is invalid.
 pub fn places(name: Option<&str>, port: u16) -> Result<Vec<Place>, String> {
-    if let Some(path) = name.filter(|name| name.contains('/') && scheme_of(name).is_none()) {
+    if let Some(path) = name.filter(|name| name.contains('/')) {
         return Ok(vec![Place::ControlSocket(PathBuf::from(path))]);
     }
     // Not by name: a container built from scratch has no /etc/hosts.
