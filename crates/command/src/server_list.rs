@@ -82,9 +82,17 @@ fn from_file(path: &Path) -> Result<Option<ServerList>, String> {
             }
             named(&source, &list).map(Some)
         }
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) if e.kind() == ErrorKind::NotFound => match dead_link(path) {
+            Some(link) => Err(format!("{source}: the link {} leads nowhere", link.display())),
+            None => Ok(None),
+        },
         Err(e) => Err(format!("{source}: {e}")),
     }
+}
+
+/// The link on this path that leads nowhere, if one does: a list is meant to be there.
+fn dead_link(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|part| part.is_symlink() && !part.exists())
 }
 
 /// Does not wait for a pipe that nobody writes to.
