@@ -298,10 +298,7 @@ pub(super) fn lines_of_key(report: &KeyReport) -> Vec<String> {
     if let Some(max_hold_s) = report.max_hold_s {
         lines.push(format!("max_hold: {}", duration_text(max_hold_s.into())));
     }
-    for limit in &report.limits {
-        let how = if limit.settings == ["deny"] { "denied" } else { "limited" };
-        lines.push(format!("{how} by rule {}: {}", limit.rule, limit.settings.join(" ")));
-    }
+    lines.extend(report.limits.iter().map(ToString::to_string));
     lines.iter().map(|line| one_line(line)).collect()
 }
 

@@ -37,7 +37,7 @@ pub struct RuleInForce {
     /// The number of its group; 0 if it has none.
     group: usize,
     /// Holders of all keys that get their `total` from it.
-    pub(super) holders: u32,
+    pub holders: u32,
 }
 
 /// What a hot restart carries over.

@@ -4,6 +4,7 @@
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -195,6 +196,17 @@ pub struct LimitRow {
     pub rule: String,
     /// Such as `workers=2`.
     pub settings: Vec<String>,
+    /// Locks of its `total` that are held, over all keys; null if it sets none for this key.
+    pub holders: Option<u64>,
+}
+
+impl fmt::Display for LimitRow {
+    /// As `limited by rule thumbs: total=400 (17 held)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.settings == ["deny"] { "denied" } else { "limited" };
+        write!(f, "{how} by rule {}: {}", self.rule, self.settings.join(" "))?;
+        self.holders.map_or(Ok(()), |holders| write!(f, " ({holders} held)"))
+    }
 }
 
 /// The connections from an address.

@@ -90,7 +90,9 @@ pub(super) fn limits_of(rules: &Rules, matches: Matches) -> Vec<LimitRow> {
         let (denied, limited): (Vec<String>, Vec<String>) =
             of_rule.map(|(setting, _)| setting.clone()).partition(|setting| setting == DENY);
         for settings in [limited, denied].into_iter().filter(|settings| !settings.is_empty()) {
-            limits.push(LimitRow { rule: rule.shown_name().to_owned(), settings });
+            let has_total = settings.iter().any(|setting| setting.starts_with("total="));
+            let holders = has_total.then_some(rules.in_force()[n].holders.into());
+            limits.push(LimitRow { rule: rule.shown_name().to_owned(), settings, holders });
         }
     }
     limits

@@ -1,14 +1,13 @@
 //! Lists as text, for `nc`: some lines with a name and a value, then a table: a line with the names
 //! of columns, then the rows. Spaces separate columns; the one of unbounded length is the last.
 
-use super::rules::DENY;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{Display, Write as _};
 use protocol::reports::{ListReport, Seen};
-use protocol::rows::{LimitRow, Row, cell_text};
+use protocol::rows::{Row, cell_text};
 use serde_json::{Value, json};
 
 /// Longer cells are not aligned, so that a table takes no more room than its rows in JSON, which
@@ -33,9 +32,8 @@ pub fn text(report: &ListReport) -> String {
             if let Some(max_hold_s) = report.max_hold_s {
                 text.value("max_hold_s", max_hold_s);
             }
-            for LimitRow { rule, settings } in &report.limits {
-                let how = if *settings == [DENY] { "denied" } else { "limited" };
-                text.value(&format!("{how} by rule {rule}"), settings.join(" "));
+            for limit in &report.limits {
+                line!(text.0, "{limit}");
             }
             let all = report.holders + report.for_me + report.for_anyone;
             text.count("locks", report.locks.len(), all);

@@ -106,7 +106,8 @@ mod tests {
             address: "10.0.0.9:1".to_owned(),
             ..LockRow::default()
         };
-        let limit = LimitRow { rule: "bots".to_owned(), settings: vec!["deny".to_owned()] };
+        let limit =
+            LimitRow { rule: "bots".to_owned(), settings: vec!["deny".to_owned()], holders: None };
         let answer = KeyReport {
             key: key.clone(),
             holders: 1,

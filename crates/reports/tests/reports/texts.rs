@@ -544,6 +544,10 @@ fn the_list_of_a_key_names_the_rules_that_limit_it() {
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     assert!(of_key(&mut engine, "a").is_empty());
+    // Granted before a rule denies it.
+    for (client, key) in ["ab", "abc", "b"].iter().enumerate() {
+        acquire(&mut engine, client as u32, Mode::ForMe, key.as_bytes(), at_ms(0));
+    }
     set_rules(
         &mut engine,
         &[
@@ -552,17 +556,18 @@ fn the_list_of_a_key_names_the_rules_that_limit_it() {
             "narrow a* workers=1",
             "bots ab* total=7 deny stuck-after=9s",
             "- *b max-hold=1m",
-            "- * max-hold=1m30s",
+            "all * total=9 max-hold=1m30s",
         ],
     );
-    acquire(&mut engine, 0, Mode::ForMe, b"ab", at_ms(0));
     let search = "limited by rule search: workers=2 maxqueue=5";
-    assert_eq!(of_key(&mut engine, "a"), [search, "limited by rule --max-hold: max-hold=1m30s"]);
+    // "ab" and "abc" have their total from another rule.
+    let all = "limited by rule all: total=9 max-hold=1m30s (1 held)";
+    assert_eq!(of_key(&mut engine, "a"), [search, all]);
     assert_eq!(
         of_key(&mut engine, "ab"),
         [
             search,
-            "limited by rule bots: total=7",
+            "limited by rule bots: total=7 (2 held)",
             "denied by rule bots: deny",
             "limited by rule --max-hold: max-hold=1m",
         ],
