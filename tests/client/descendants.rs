@@ -3,7 +3,9 @@
 use crate::command::{FOR_EVER, binary, start};
 use crate::running::{complaint, first_line, pid};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Server, eventually, is_alive, launched, skip, wait_for_exit};
+use crate::support::{
+    PATIENCE, Server, eventually, is_alive, launched, skip, wait_for_exit, wait_readable,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -62,6 +64,24 @@ fn processes_that_ignore_sigterm_are_killed_after_a_while() {
     assert_eq!(wait_for_exit(&mut run).code(), Some(74));
     since_loss.at_least(Duration::from_secs(1));
     assert!(family.iter().all(|&pid| !is_alive(pid)), "{family:?}");
+}
+
+/// Each process starts the next one and ends, so that a look through /proc may miss both.
+#[test]
+fn a_process_that_starts_another_and_ends_does_not_escape() {
+    let script = "perl -e '$SIG{TERM} = q(IGNORE); syswrite STDOUT, qq(started\\n); \
+                  for (1..100000) { fork and exit; select undef, undef, undef, rand .002 }' & \
+                  exec sleep 1000";
+    for _ in 0..5 {
+        let server = Server::start();
+        let mut run = start(&server, &["--on-lost", "kill", "-k0", "k", "--", "sh", "-c", script]);
+        assert_eq!(first_line(&mut run), "started");
+        drop(server);
+        assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+        // All that is left has it open.
+        let stdout = run.stdout.take().expect("a pipe");
+        assert!(wait_readable(&stdout, PATIENCE), "one has escaped");
+    }
 }
 
 /// A script's trap may start programs.

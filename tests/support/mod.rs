@@ -332,7 +332,8 @@ pub(crate) fn wait_for_exit(child: &mut Child) -> ExitStatus {
     status
 }
 
-fn wait_readable(descriptor: &impl AsFd, timeout: Duration) -> bool {
+/// Waits until there is something to read, or an end; false if it times out.
+pub(crate) fn wait_readable(descriptor: &impl AsFd, timeout: Duration) -> bool {
     let timeout = timeout.try_into().expect("timeout");
     let mut wanted = [PollFd::new(descriptor, PollFlags::IN)];
     retry_on_intr(|| poll(&mut wanted, Some(&timeout))).expect("poll") > 0

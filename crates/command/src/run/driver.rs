@@ -101,7 +101,10 @@ impl Driver<'_> {
                 let job = self.job.as_mut().expect("a job");
                 Event::Woke(job.watch(what, until, self.connection.as_ref()))
             }
-            Act::Terminate => Event::Terminated(self.job().terminate()),
+            Act::Terminate => {
+                let job = self.job.as_mut().expect("a job");
+                Event::Terminated(job.terminate())
+            }
             Act::Kill => {
                 self.job().kill();
                 Event::Done

@@ -9,7 +9,7 @@ use crate::run::moment::Moment;
 use crate::run::plan::OnLost;
 use crate::unsafe_calls::{Signals, check_death_signal, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
+use rustix::process::{Pid, Signal, WaitStatus};
 use std::os::fd::AsFd;
 use std::process::{Child, Command};
 
@@ -17,8 +17,7 @@ use std::process::{Child, Command};
 pub(super) struct RunningJob {
     signals: Signals,
     descendants: Descendants,
-    ended: Option<JobEnd>,
-    // Not reaped by the standard library: `reap` does.
+    // Not reaped by the standard library: `Descendants::reap` does.
     _child: Child,
 }
 
@@ -39,7 +38,7 @@ impl RunningJob {
         let child = signals.spawn(command, connection.map(Connection::as_fd));
         let child = child.map_err(|e| NotStarted::CantExecute(e.to_string()))?;
         descendants.command = Some(Pid::from_child(&child));
-        Ok((RunningJob { signals, descendants, ended: None, _child: child }, guard))
+        Ok((RunningJob { signals, descendants, _child: child }, guard))
     }
 
     /// Waits until something has happened, and takes all that has.
@@ -52,28 +51,17 @@ impl RunningJob {
         let connection = connection.filter(|_| what == Watched::CommandAndLock);
         let mut is_lost = false;
         loop {
-            self.reap();
+            let ended = self.descendants.reap().and_then(ended);
             let is_rest_gone = what == Watched::Rest && self.descendants.are_gone();
             let signals: Vec<i32> = std::iter::from_fn(|| self.signals.next())
                 .filter(|signal| signal.was_sent_here && signal.number != Signal::CHILD.as_raw())
                 .map(|signal| signal.number)
                 .collect();
-            let ended = self.ended.take();
             let is_over = until.is_some_and(|until| until <= now());
             if ended.is_some() || is_lost || is_rest_gone || is_over || !signals.is_empty() {
                 return Woken { ended, is_lost, is_rest_gone, signals };
             }
             is_lost = self.wait_for_events(until, connection);
-        }
-    }
-
-    /// Takes the ends of the command and of orphans.
-    fn reap(&mut self) {
-        while let Ok(Some((child, status))) = wait(WaitOptions::NOHANG) {
-            if self.descendants.command == Some(child) {
-                self.ended = ended(status);
-            }
-            self.descendants.forget(child);
         }
     }
 
@@ -88,7 +76,7 @@ impl RunningJob {
         events.is_ok() && is_readable && connection.is_some_and(Connection::has_ended)
     }
 
-    pub(super) fn terminate(&self) -> Signalled {
+    pub(super) fn terminate(&mut self) -> Signalled {
         self.descendants.terminate()
     }
 
