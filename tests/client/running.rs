@@ -322,6 +322,30 @@ fn a_lost_lock_is_reported_and_the_command_continues() {
     }
 }
 
+/// It gives the lock to nobody, so there is nothing to say, nor to wait for.
+#[test]
+fn a_daemon_that_hangs_while_the_command_ends_causes_no_complaint() {
+    let server = Server::start();
+    let (mut run, _) = lasting(&server, &["k"]);
+    server.signal(Signal::STOP);
+    drop(run.stdin.take());
+    assert_eq!(wait_for_exit(&mut run).code(), Some(0));
+    assert_eq!(complaint(&mut run), "");
+    server.signal(Signal::CONT);
+}
+
+#[test]
+fn a_run_that_asks_for_the_key_that_has_started_it_says_so() {
+    let server = Server::start();
+    let inner = "\"$0\" run -t 0 $1 k -- true";
+    for (option, line) in [("-E7", "poolcounter: k: a run that holds this key"), ("--quiet", "")] {
+        let program = crate::command::binary().to_str().expect("text");
+        let output = run(&server, &["k", "--", "sh", "-c", inner, program, option]);
+        assert!(output.stderr.starts_with(line), "{}", output.stderr);
+        assert_eq!(output.stderr.is_empty(), line.is_empty(), "{}", output.stderr);
+    }
+}
+
 #[test]
 fn a_server_that_ends_for_good_during_a_wait_counts_as_missing() {
     for policy in ["fail", "run"] {

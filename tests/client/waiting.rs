@@ -84,7 +84,9 @@ fn a_server_that_is_passed_over_is_named() {
     let names = ["127.0.0.1:1".to_owned(), server.address().to_string()];
     let key = key_of_first(&names);
     let lines = format!(
-        "poolcounter: {key}: 127.0.0.1:1 is passed over: Connection refused (os error 111)\n\
+        "poolcounter: {key}: 127.0.0.1:1: Connection refused (os error 111); tried again for 0.1 \
+         seconds\n\
+         poolcounter: {key}: 127.0.0.1:1 is passed over: Connection refused (os error 111)\n\
          poolcounter: {key}: {} gave the lock\n",
         names[1]
     );
@@ -101,17 +103,20 @@ fn a_server_that_is_passed_over_is_named() {
 fn a_refusal_by_a_rule_is_named() {
     let place = Place::with_daemon();
     let rules = place.path("rules");
-    let text = "no denied* deny\none total* total=1\nfew few* maxqueue=1\nst short* timeout=1s\n";
+    let text = "no denied* deny\none total* total=1\nfive roomy total=5\nfew few* maxqueue=1\nst short* timeout=1s\n";
     std::fs::write(&rules, text).expect("write");
     let server = place.start(&["--rules", &rules.display().to_string()]);
     let mut holder = server.connect();
-    for key in ["total", "few", "short"] {
+    for key in ["total", "few", "short", "roomy"] {
         assert_eq!(holder.ask(&format!("ACQ4ME {key} 9 9 0")), "LOCKED");
     }
     for (options, key, code, said) in [
         (&["-E", "0", "--quiet"][..], "denied", 75, "denied by rule no"),
         (&[], "denied", 75, "denied by rule no"),
         (&[], "total2", 1, "limited by rule one: total=1"),
+        // Of the total, one is used.
+        (&["-q", "1"], "roomy", 1, "the queue is full"),
+        (&["-q", "1"], "total", 1, "the queue is full"),
         (&["-n", "9"], "few", 1, "limited by rule few: maxqueue=1"),
         (&["-t", "60"], "short", 1, "timed out; the wait was shortened to 1s by rule st; held by"),
     ] {

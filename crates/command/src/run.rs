@@ -30,6 +30,9 @@ use std::time::Duration;
 /// Behind each line if no list names a server: a daemon on each host would be a lock on each.
 const ON_THIS_HOST: &str = " (no list of servers: 127.0.0.1 is asked)";
 
+/// In the command's environment, while there is a lock.
+const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
+
 /// How long processes may ignore SIGTERM.
 const KILL_AFTER: Duration = Duration::from_secs(10);
 
@@ -185,7 +188,7 @@ impl RunOptions {
             key,
             mode: if self.any { Mode::ForAnyone } else { Mode::ForMe },
             workers: self.workers,
-            max_queue: self.queue.unwrap_or(UNLIMITED),
+            max_queue: plan.max_queue,
         };
         request.check(plan.wait_s).map_err(|why| {
             let key = String::from_utf8_lossy(&request.key);
@@ -220,6 +223,9 @@ impl RunOptions {
             has_fallback: self.fallback,
             wait_s: self.timeout.map(wait_s),
             is_any: self.any,
+            max_queue: self.queue.unwrap_or(UNLIMITED),
+            is_own_key: self.workers == 1
+                && std::env::var_os(KEY_VARIABLE).is_some_and(|own| own.as_bytes() == key),
             connect_timeout: self.connect_timeout,
             no_server: self.no_server,
             on_lost: match self.on_lost {

@@ -1,7 +1,7 @@
 //! All `unsafe` code of this crate. Signals of `run`: blocks and reads them, starts the command
 //! without them, ends by one; the standard library offers no signal masks. Process ids that the
 //! kernel reports as 0 if the process is outside of this pid namespace, which rustix's `Pid`
-//! cannot be.
+//! cannot be. What TCP has not delivered.
 
 use connect::failed_call::{named, named_unless_plain};
 use rustix::io::Errno;
@@ -230,6 +230,16 @@ pub(super) fn process_of(socket: impl AsFd) -> Option<Pid> {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, value, &raw mut len)
     };
     Pid::from_raw(peer.pid).filter(|_| result == 0)
+}
+
+/// Whether the other side's kernel has all that was sent on a TCP connection: SIOCOUTQ, tcp(7).
+#[allow(unsafe_code)]
+pub(super) fn is_acknowledged(socket: impl AsFd) -> bool {
+    let mut waiting: libc::c_int = 0;
+    // SAFETY: the pointer is to a local value; SIOCOUTQ has the number of TIOCOUTQ.
+    let result =
+        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut waiting) };
+    result == 0 && waiting == 0
 }
 
 /// Whether the command can be killed when this process is: sets what is set already, prctl(2).

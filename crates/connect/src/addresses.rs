@@ -11,18 +11,13 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A name server that is well answers in a fraction of this; one that is busy may lose a packet,
-/// and is asked again.
-const LOOK_UP_TIME_MIN: Duration = Duration::from_secs(2);
-
 /// Where a server can be connected to: all addresses of its host, each once, in the order of the
 /// resolver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses(Vec<SocketAddr>);
 
 impl Addresses {
-    /// Looks the server's name up, for `timeout` or two seconds, whichever is longer. A thread
-    /// waits for the resolver, which nothing can interrupt: it may outlive this call. An address
+    /// Looks the server's name up, for `timeout`. A thread waits for the resolver, which nothing can interrupt: it may outlive this call. An address
     /// needs neither the thread nor the time.
     ///
     /// # Errors
@@ -30,11 +25,7 @@ impl Addresses {
     pub fn look_up(server: &ServerName, timeout: Duration) -> io::Result<Addresses> {
         let (host, port) = (server.host().to_owned(), server.port());
         let resolve = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        let found = if server.is_numeric() {
-            resolve()?
-        } else {
-            within(timeout.max(LOOK_UP_TIME_MIN), resolve)?
-        };
+        let found = if server.is_numeric() { resolve()? } else { within(timeout, resolve)? };
         Ok(Addresses(each_once(found)))
     }
 
@@ -76,7 +67,7 @@ fn within(
     });
     spawned.map_err(named("clone3, clone"))?;
     result.recv_timeout(time).unwrap_or_else(|_| {
-        let why = format!("the name was not resolved within {} seconds", time.as_secs_f64());
+        let why = "the name was not resolved in time";
         Err(io::Error::new(ErrorKind::TimedOut, why))
     })
 }

@@ -78,7 +78,7 @@ impl ServerName {
     }
 
     /// Whether it is an address, and no name that must be looked up.
-    pub(crate) fn is_numeric(&self) -> bool {
+    pub fn is_numeric(&self) -> bool {
         // An IPv6 address may name its interface.
         self.host.contains(':') || self.host.parse::<IpAddr>().is_ok()
     }

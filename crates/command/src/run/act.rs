@@ -36,6 +36,8 @@ pub(super) enum Act {
     PassOn(Vec<i32>),
     /// Give the lock back, with its work done: [`Event::Released`].
     Release { until: Moment },
+    /// Wait longer for the answer: [`Event::Released`].
+    AwaitReleased { until: Moment },
     /// Ask this server about the key: [`Event::AboutKey`].
     AskAboutKey(ServerName),
     /// Ask all servers that may have given the lock whether they run: [`Event::Answering`].
@@ -71,9 +73,9 @@ pub(super) enum Event {
     /// The connection is closed.
     LostBeforeStart(NoReply),
     Woke(Woken),
-    Terminated(Signalled),
-    /// The connection is closed.
-    Released(Result<(), NoReply>),
+    /// Nothing is signalled if the command has ended by itself.
+    Terminated(Option<Signalled>),
+    Released(Result<(), NotReleased>),
     /// Nothing if the server does not tell.
     AboutKey(AboutKey),
     Answering(Option<ServerName>),
@@ -87,12 +89,30 @@ pub(super) enum NoReply {
     Failed(Failure),
 }
 
+/// A lock that was given back, without a confirmation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum NotReleased {
+    /// No answer has come in time. Its host has the message if that is acknowledged.
+    Silent {
+        is_acknowledged: bool,
+    },
+    NoReply(NoReply),
+}
+
 /// Why a call about a server has failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Failure {
     pub(super) kind: FailureKind,
+    /// Where, unless the server's name says so.
+    pub(super) address: Option<SocketAddr>,
     /// In the kernel's or the resolver's words.
     pub(super) text: String,
+}
+
+impl Failure {
+    pub(super) fn down(text: String) -> Failure {
+        Failure { kind: FailureKind::Down, address: None, text }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,6 +184,8 @@ pub(super) struct AboutKey {
     pub(super) denied_by: Option<String>,
     /// What rules set, in the order in which they apply.
     pub(super) limits: Vec<Limit>,
+    /// How many clients hold the key or wait for it.
+    pub(super) in_queue: u64,
     /// Who holds it, as ` by 10.1.2.9 for 3m 10s`.
     pub(super) holders: Option<String>,
 }
@@ -179,7 +201,10 @@ pub(super) struct Limit {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LimitKind {
-    MaxQueue,
-    Total,
+    /// It replaces the client's own.
+    MaxQueue(u64),
+    Total {
+        is_used_up: bool,
+    },
     Timeout(Duration),
 }

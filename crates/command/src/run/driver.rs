@@ -12,6 +12,7 @@ use self::connection::Connection;
 use self::failure::failure;
 use self::job::RunningJob;
 use self::notice::WaitNotice;
+use super::KEY_VARIABLE;
 use super::act::{AboutKey, Act, Event, Failure, Uptime};
 use super::ending::Ending;
 use super::line::Subject;
@@ -32,9 +33,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
-
-/// In the command's environment, while there is a lock.
-const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
 
 /// When a wait is told of: if that is asked for, and on a terminal.
 const TOLD_AFTER: Duration = Duration::from_millis(300);
@@ -113,7 +111,8 @@ impl Driver<'_> {
                 self.job().pass_on(&signals);
                 Event::Done
             }
-            Act::Release { until } => self.release(until),
+            Act::Release { until } => Event::Released(self.lock().release(until)),
+            Act::AwaitReleased { until } => Event::Released(self.lock().await_released(until)),
             Act::AskAboutKey(server) => {
                 let about = about_key(&server, &self.task.request.key);
                 Event::AboutKey(about.map_or_else(AboutKey::default, |report| (&report).into()))
@@ -197,9 +196,8 @@ impl Driver<'_> {
         self.job.as_ref().expect("a job")
     }
 
-    fn release(&mut self, until: Moment) -> Event {
-        let connection = self.connection.take().expect("a lock");
-        Event::Released(connection.release(until))
+    fn lock(&self) -> &Connection {
+        self.connection.as_ref().expect("a lock")
     }
 }
 

@@ -1,19 +1,28 @@
 //! What `run` says: each line as data, and its text.
 
-use super::act::{Failure, Limit, NoReply, Signalled};
+use super::act::{Failure, Limit, NoReply, NotReleased, Signalled};
 use super::ending::Ending;
 use connect::ServerName;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// A line on standard error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Line {
+    /// The first attempt to reach a server has failed.
+    Retries {
+        server: ServerName,
+        why: Failure,
+        tried_for: Duration,
+    },
     /// The next server is asked, if there is one.
     PassedOver(ServerName, Failure),
     /// The connection has ended during the wait, which begins again if there is time.
     WaitLost(ServerName, Failure),
+    /// The command of a `run` that holds the key asks for it again.
+    AsksForOwnKey,
     /// After others were passed over.
     GaveTheLock(ServerName),
     NobodyDidTheWork,
@@ -30,7 +39,7 @@ pub(super) enum Line {
     CantExecute(String),
     LockLost(ServerName, AfterLoss),
     /// The server has not confirmed that the lock was held until the command ended.
-    ReleaseFailed(ServerName, NoReply),
+    ReleaseFailed(ServerName, NotReleased),
 }
 
 /// Why a lock was not given, by a server that runs.
@@ -76,6 +85,8 @@ pub(super) enum NoLock {
 pub(super) enum AfterLoss {
     Continues,
     Stopped(Signalled),
+    /// By itself, at the same time or before.
+    HadEnded,
 }
 
 impl NoLock {
@@ -108,10 +119,17 @@ impl Subject {
     pub(super) fn text(&self, line: &Line) -> String {
         let Subject { key, command } = self;
         match line {
+            Line::Retries { server, why, tried_for } => {
+                let s = tried_for.as_millis().div_ceil(100) as f64 / 10.0;
+                format!("{key}: {server}: {why}; tried again for {s} seconds")
+            }
             Line::PassedOver(server, why) => format!("{key}: {server} is passed over: {why}"),
             Line::WaitLost(server, why) => {
                 format!("{key}: the connection to {server} is lost during the wait: {why}")
             }
+            Line::AsksForOwnKey => format!(
+                "{key}: a run that holds this key has started this one, which may wait for itself"
+            ),
             Line::GaveTheLock(server) => format!("{key}: {server} gave the lock"),
             Line::NobodyDidTheWork => format!("{key}: no other client did the work"),
             Line::AnotherDidTheWork => {
@@ -134,13 +152,9 @@ impl Subject {
             Line::LockLost(server, after) => {
                 format!("{key}: the connection to {server} is lost, and with it the lock; {after}")
             }
-            Line::ReleaseFailed(_, NoReply::Unexpected(answer)) => format!(
-                "the server answered {answer:?} before the command ended: another one may have \
-                 run meanwhile"
-            ),
-            Line::ReleaseFailed(server, NoReply::Failed(why)) => format!(
-                "{key}: the connection to {server} is lost: {why} before the command ended: \
-                 another one may have run meanwhile"
+            Line::ReleaseFailed(server, why) => format!(
+                "{key}: {server} has not confirmed that the lock was held until the command ended: \
+                 {why}; another one may have run meanwhile"
             ),
         }
     }
@@ -148,7 +162,22 @@ impl Subject {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(address) = self.address {
+            write!(f, "{address}: ")?;
+        }
         f.write_str(&self.text)
+    }
+}
+
+impl fmt::Display for NotReleased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotReleased::Silent { .. } => f.write_str("no answer"),
+            NotReleased::NoReply(NoReply::Failed(why)) => why.fmt(f),
+            NotReleased::NoReply(NoReply::Unexpected(answer)) => {
+                write!(f, "it answered {answer:?}")
+            }
+        }
     }
 }
 
@@ -222,6 +251,7 @@ impl fmt::Display for AfterLoss {
             AfterLoss::Stopped(Signalled::NotTheCommand) => {
                 "not allowed to signal the command, so it continues"
             }
+            AfterLoss::HadEnded => "the command has ended",
         })
     }
 }

@@ -4,7 +4,7 @@
 mod job;
 mod wait;
 
-use self::job::{Doomed, Job};
+use self::job::{Doomed, Job, Releasing};
 use self::wait::{Asked, Examination, Round, Visit};
 use super::act::{AboutKey, Act, Event, Failure, Limit, LimitKind, NotStarted};
 use super::ending::Ending;
@@ -37,9 +37,10 @@ pub(super) struct Machine {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
     Begun,
-    LookingUp(ServerName),
+    /// Since then.
+    LookingUp(Visit, Moment),
     Connecting(Visit, Round),
-    /// Before the next round.
+    /// Before the next attempt.
     Retrying(Visit),
     Asking(Visit, Asked),
     /// The lock was given; whether it is still held is known with the command's start.
@@ -48,8 +49,6 @@ enum State {
     Examining(Visit, Examination),
     /// It has closed that connection too.
     BetweenLooks(Visit, Examination),
-    /// Before a lost wait begins again.
-    Recovering(Visit),
     /// This server is asked why the lock was not given.
     Explaining(Refused),
     /// Whether another server runs, which may have given the lock to another client.
@@ -59,7 +58,7 @@ enum State {
     Terminating(Doomed),
     PassingOn(Job),
     Killing(Job),
-    Releasing(ServerName, Ending),
+    Releasing(Releasing),
     Ended,
 }
 
@@ -80,14 +79,20 @@ impl Machine {
     /// Takes what has come of the last act; returns what to say, then the next act.
     pub(super) fn next(&mut self, event: Event, now: Moment) -> (Vec<Line>, Act) {
         let act = match (std::mem::replace(&mut self.state, State::Ended), event) {
-            (State::Begun, Event::Begun) => self.visit_next(now),
-            (State::LookingUp(server), Event::LookedUp(found)) => {
-                self.looked_up(server, found, now)
+            (State::Begun, Event::Begun) => {
+                // The variable may be an old one's: who wants no lines gets none.
+                if self.plan.is_own_key && self.plan.talk != Talk::Quiet {
+                    self.say(Line::AsksForOwnKey);
+                }
+                self.visit_next(now)
+            }
+            (State::LookingUp(visit, began), Event::LookedUp(found)) => {
+                self.looked_up(visit, began, found, now)
             }
             (State::Connecting(visit, round), Event::Connected(result)) => {
                 self.connected(visit, round, result, now)
             }
-            (State::Retrying(visit), Event::Done) => self.begin_round(visit, now),
+            (State::Retrying(visit), Event::Done) => self.try_again(visit, now),
             (State::Asking(visit, asked), Event::Answered(answer)) => {
                 self.answered(visit, asked, answer, now)
             }
@@ -107,7 +112,6 @@ impl Machine {
             (State::BetweenLooks(visit, examination), Event::Done) => {
                 self.examine(visit, examination, now)
             }
-            (State::Recovering(visit), Event::Done) => self.recovered(visit, now),
             (State::Explaining(refused), Event::AboutKey(about)) => self.not_given(refused, &about),
             (State::AskingWhoAnswers(server, why), Event::Answering(answering)) => self
                 .without_lock(match answering {
@@ -120,11 +124,8 @@ impl Machine {
             }
             (State::PassingOn(job), Event::Done) => self.go_on(job, now),
             (State::Killing(job), Event::Done) => self.watch(job, now),
-            (State::Releasing(server, ending), Event::Released(result)) => {
-                if let Err(why) = result {
-                    self.say(Line::ReleaseFailed(server, why));
-                }
-                Act::End(ending)
+            (State::Releasing(releasing), Event::Released(result)) => {
+                self.released(releasing, result, now)
             }
             (state, event) => unreachable!("{event:?} in {state:?}"),
         };
@@ -167,13 +168,10 @@ impl Machine {
                 self.say(Line::Denied { rule: rule.clone() });
                 return Act::End(Ending::NoServer);
             }
-            (Refused::QueueFull, None) => {
-                let limits = |kind| matches!(kind, LimitKind::MaxQueue | LimitKind::Total);
-                match about.limits.iter().find(|limit| limits(limit.kind)) {
-                    Some(limit) => NotGiven::Limited(limit.clone()),
-                    None => NotGiven::QueueFull,
-                }
-            }
+            (Refused::QueueFull, None) => match self.refused_by(about) {
+                Some(limit) => NotGiven::Limited(limit.clone()),
+                None => NotGiven::QueueFull,
+            },
             (Refused::TimedOut, _) if self.plan.wait_s == Some(0) => {
                 NotGiven::Locked { holders: about.holders.clone() }
             }
@@ -188,11 +186,25 @@ impl Machine {
         Act::End(Ending::NotGiven)
     }
 
+    /// The rule that explains a full queue. A total counts only where the queue had room.
+    fn refused_by<'a>(&self, about: &'a AboutKey) -> Option<&'a Limit> {
+        let set = about.limits.iter().find_map(|limit| match limit.kind {
+            LimitKind::MaxQueue(max) => Some((limit, max)),
+            _ => None,
+        });
+        let max = set.map_or(self.plan.max_queue.into(), |(_, max)| max);
+        if about.in_queue >= max {
+            return set.map(|(limit, _)| limit);
+        }
+        let is_used_up = |limit: &&Limit| limit.kind == LimitKind::Total { is_used_up: true };
+        about.limits.iter().find(is_used_up)
+    }
+
     /// The first rule about the time of waits, if it shortens this one.
     fn shortened_by(&self, about: &AboutKey) -> Option<Limit> {
         let time = |limit: &Limit| match limit.kind {
             LimitKind::Timeout(time) => Some(time),
-            LimitKind::MaxQueue | LimitKind::Total => None,
+            LimitKind::MaxQueue(_) | LimitKind::Total { .. } => None,
         };
         let (first, time) = about.limits.iter().find_map(|limit| Some((limit, time(limit)?)))?;
         let wanted = self.plan.wait_s.map(Duration::from_secs);

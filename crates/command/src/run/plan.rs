@@ -8,7 +8,7 @@ use std::time::Duration;
 const TOLERATED: Duration = Duration::from_secs(30);
 
 /// The least with one: the kernel sends a packet that was lost again after a second.
-pub(super) const TOLERATED_MIN: Duration = Duration::from_secs(2);
+const TOLERATED_MIN: Duration = Duration::from_secs(2);
 
 /// What happens when no server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
@@ -50,6 +50,10 @@ pub(super) struct Plan {
     pub(super) wait_s: Option<u64>,
     /// Another client's finished work is enough.
     pub(super) is_any: bool,
+    /// How many clients may hold the key or wait for it, this one included.
+    pub(super) max_queue: u32,
+    /// By its environment, the command of another `run` asks for the key which that has, alone.
+    pub(super) is_own_key: bool,
     /// How long a server may accept no connection.
     pub(super) connect_timeout: Option<Duration>,
     pub(super) no_server: NoServer,

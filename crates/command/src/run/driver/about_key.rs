@@ -23,6 +23,9 @@ impl From<&KeyReport> for AboutKey {
         AboutKey {
             denied_by: report.denied_by.clone(),
             limits: limits.collect(),
+            in_queue: [report.holders, report.for_me, report.for_anyone]
+                .into_iter()
+                .fold(0, |sum, clients| sum.saturating_add(clients as u64)),
             holders: holders(report),
         }
     }
@@ -31,8 +34,11 @@ impl From<&KeyReport> for AboutKey {
 /// A setting that may explain why the lock is not given.
 fn limit(row: &LimitRow, setting: &str) -> Option<Limit> {
     let kind = match setting.split_once('=')? {
-        ("maxqueue", _) => LimitKind::MaxQueue,
-        ("total", _) => LimitKind::Total,
+        ("maxqueue", max) => LimitKind::MaxQueue(max.parse().ok()?),
+        ("total", total) => {
+            let total = total.parse().ok()?;
+            LimitKind::Total { is_used_up: row.holders.is_some_and(|holders| holders >= total) }
+        }
         ("timeout", time) => LimitKind::Timeout(time_from_text(time).ok()?),
         _ => return None,
     };

@@ -2,8 +2,9 @@
 
 use super::failure::failure;
 use super::now;
-use crate::run::act::NoReply;
+use crate::run::act::{NoReply, NotReleased};
 use crate::run::moment::Moment;
+use crate::unsafe_calls::is_acknowledged;
 use connect::Stream;
 use connect::failed_call::named;
 use protocol::Reply;
@@ -38,8 +39,21 @@ impl Connection {
     }
 
     /// Gives the lock back, and waits for the answer.
-    pub(super) fn release(&self, until: Moment) -> Result<(), NoReply> {
-        self.exchange(b"RELEASE\n", Some(until), &[Reply::Released]).map(drop)
+    pub(super) fn release(&self, until: Moment) -> Result<(), NotReleased> {
+        let sent = (&self.0).write_all(b"RELEASE\n");
+        sent.map_err(|e| NotReleased::NoReply(failed(e)))?;
+        self.await_released(until)
+    }
+
+    pub(super) fn await_released(&self, until: Moment) -> Result<(), NotReleased> {
+        match self.answer(Some(until), &[Reply::Released]) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(answer)) => Err(NotReleased::NoReply(NoReply::Unexpected(answer))),
+            Err(e) if is_too_late(&e) => {
+                Err(NotReleased::Silent { is_acknowledged: is_acknowledged(&self.0) })
+            }
+            Err(e) => Err(NotReleased::NoReply(failed(e))),
+        }
     }
 
     /// Looks whether the connection still is as it was when the server gave the lock: the answer
@@ -92,7 +106,6 @@ impl Connection {
         until: Option<Moment>,
         answers: &[Reply],
     ) -> io::Result<Result<Reply, String>> {
-        let too_late = || io::Error::new(ErrorKind::TimedOut, "no answer");
         let mut lines = Lines::default();
         let mut buffer = [0; 512];
         loop {
@@ -117,6 +130,15 @@ impl Connection {
             }
         }
     }
+}
+
+fn too_late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "no answer")
+}
+
+/// Not an error of the kernel's, such as that the host is silent.
+fn is_too_late(e: &io::Error) -> bool {
+    e.kind() == ErrorKind::TimedOut && e.raw_os_error().is_none()
 }
 
 fn failed(e: io::Error) -> NoReply {
@@ -179,8 +201,7 @@ mod tests {
         (&theirs).write_all(b"LOCKED\n").expect("room");
         assert_eq!(exchange(), Ok(Reply::Locked));
         (&theirs).write_all(b"LOCK").expect("room");
-        let text = "no answer".to_owned();
-        let too_late = Failure { kind: FailureKind::Down, text };
+        let too_late = Failure::down("no answer".to_owned());
         assert_eq!(exchange(), Err(NoReply::Failed(too_late)));
     }
 

@@ -54,8 +54,9 @@ impl Descendants {
     }
 
     /// Sends SIGTERM to all. Stops them first, to miss no process that is started meanwhile,
-    /// and to signal none that a script's trap starts to clean up.
-    pub(super) fn terminate(&mut self) -> Signalled {
+    /// and to signal none that a script's trap starts to clean up. They go on without it if the
+    /// command has ended by itself.
+    pub(super) fn terminate(&mut self) -> Option<Signalled> {
         let mut found = Vec::new();
         for _ in 0..LOOKS_MAX {
             self.command_end = self.reap();
@@ -66,8 +67,17 @@ impl Descendants {
             }
             found.append(&mut new);
         }
-        found.iter().for_each(|process| process.send(Signal::TERM));
+        self.command_end = self.reap();
+        let has_ended = self.command_end.is_some();
+        if !has_ended {
+            found.iter().for_each(|process| process.send(Signal::TERM));
+        }
         found.iter().for_each(|process| process.send(Signal::CONT));
+        (!has_ended).then(|| self.signalled())
+    }
+
+    /// Which processes could get a signal.
+    fn signalled(&self) -> Signalled {
         if self.command.is_some_and(|command| test_kill_process(command).is_err()) {
             return Signalled::NotTheCommand;
         }

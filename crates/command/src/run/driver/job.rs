@@ -51,6 +51,7 @@ impl RunningJob {
         let connection = connection.filter(|_| what == Watched::CommandAndLock);
         let mut is_lost = false;
         loop {
+            // An end that came before that of the connection is taken with it.
             let ended = self.descendants.reap().and_then(ended);
             let is_rest_gone = what == Watched::Rest && self.descendants.are_gone();
             let signals: Vec<i32> = std::iter::from_fn(|| self.signals.next())
@@ -76,7 +77,8 @@ impl RunningJob {
         events.is_ok() && is_readable && connection.is_some_and(Connection::has_ended)
     }
 
-    pub(super) fn terminate(&mut self) -> Signalled {
+    /// Nothing if the command has ended by itself.
+    pub(super) fn terminate(&mut self) -> Option<Signalled> {
         self.descendants.terminate()
     }
 

@@ -1,7 +1,7 @@
 //! The command as a job while a lock is held: what its end, a lost lock and signals lead to.
 
 use super::{ANSWER_TIMEOUT, Machine, State};
-use crate::run::act::{Act, Guard, Signalled, Watched, Woken};
+use crate::run::act::{Act, Guard, NotReleased, Signalled, Watched, Woken};
 use crate::run::ending::{Ending, JobEnd};
 use crate::run::line::{AfterLoss, Line};
 use crate::run::moment::Moment;
@@ -14,6 +14,9 @@ use std::time::Duration;
 /// take their time, and once they are killed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const KILLED_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long a daemon may take to confirm a release before it counts as one that hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 /// A command that runs, or what it has left behind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,13 +81,12 @@ impl Machine {
         }
     }
 
-    fn lose(&mut self, server: ServerName, mut job: Job, now: Moment) -> Act {
+    fn lose(&mut self, server: ServerName, job: Job, now: Moment) -> Act {
         match self.plan.on_lost {
-            OnLost::Warn => {
-                self.say(Line::LockLost(server, AfterLoss::Continues));
-                job.lock = JobLock::Lost;
-                self.go_on(job, now)
+            _ if job.ended.is_some() => {
+                self.continue_without(server, job, AfterLoss::HadEnded, now)
             }
+            OnLost::Warn => self.continue_without(server, job, AfterLoss::Continues, now),
             OnLost::Kill { after } => {
                 let doomed = Doomed { job, server, kill_after: after };
                 self.enter(State::Terminating(doomed), Act::Terminate)
@@ -92,8 +94,28 @@ impl Machine {
         }
     }
 
-    pub(super) fn terminated(&mut self, doomed: Doomed, signalled: Signalled, now: Moment) -> Act {
+    fn continue_without(
+        &mut self,
+        server: ServerName,
+        mut job: Job,
+        how: AfterLoss,
+        now: Moment,
+    ) -> Act {
+        self.say(Line::LockLost(server, how));
+        job.lock = JobLock::Lost;
+        self.go_on(job, now)
+    }
+
+    pub(super) fn terminated(
+        &mut self,
+        doomed: Doomed,
+        signalled: Option<Signalled>,
+        now: Moment,
+    ) -> Act {
         let Doomed { mut job, server, kill_after } = doomed;
+        let Some(signalled) = signalled else {
+            return self.continue_without(server, job, AfterLoss::HadEnded, now);
+        };
         self.say(Line::LockLost(server, AfterLoss::Stopped(signalled)));
         job.lock = JobLock::Stopping { signalled, kill: Kill::At(now + kill_after) };
         self.go_on(job, now)
@@ -131,14 +153,44 @@ impl Machine {
         let ending = Ending::AsCommand(ended);
         match lock {
             JobLock::Held(server) if ended == JobEnd::Exited(0) => {
-                let act = Act::Release { until: now + ANSWER_TIMEOUT };
-                self.enter(State::Releasing(server, ending), act)
+                let releasing = Releasing { server, ending, until: now + ANSWER_TIMEOUT };
+                self.enter(State::Releasing(releasing), Act::Release { until: now + HANGS_AFTER })
             }
             JobLock::Stopping { signalled, .. } if signalled != Signalled::NotTheCommand => {
                 Act::End(Ending::Stopped)
             }
             _ => Act::End(ending),
         }
+    }
+}
+
+/// A lock that is being given back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Releasing {
+    server: ServerName,
+    ending: Ending,
+    until: Moment,
+}
+
+impl Machine {
+    pub(super) fn released(
+        &mut self,
+        releasing: Releasing,
+        result: Result<(), NotReleased>,
+        now: Moment,
+    ) -> Act {
+        let Releasing { server, ending, until } = releasing;
+        match result {
+            Ok(()) => {}
+            // It hangs, and gives the lock to nobody: an end would have come behind the message.
+            Err(NotReleased::Silent { is_acknowledged: true }) => {}
+            Err(NotReleased::Silent { .. }) if now < until => {
+                let releasing = Releasing { server, ending, until };
+                return self.enter(State::Releasing(releasing), Act::AwaitReleased { until });
+            }
+            Err(why) => self.say(Line::ReleaseFailed(server, why)),
+        }
+        Act::End(ending)
     }
 }
 

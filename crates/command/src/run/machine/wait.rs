@@ -5,12 +5,18 @@ use super::{ANSWER_TIMEOUT, Machine, State};
 use crate::run::act::{Act, Failure, FailureKind, NoReply, Uptime};
 use crate::run::line::{Line, NoLock};
 use crate::run::moment::Moment;
-use crate::run::plan::{TOLERATED_MIN, Talk};
+use crate::run::plan::Talk;
 use crate::run::request::wait_s;
 use connect::ServerName;
 use protocol::Reply;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// A server that has kept a request for so long is there: one that ends at once was not.
+const THERE_AFTER: Duration = Duration::from_secs(2);
+
+/// How long a server may take to accept a connection for a question about itself.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Between two attempts to connect to a server.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -24,23 +30,33 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Visit {
     pub(super) server: ServerName,
-    all: Vec<SocketAddr>,
-    /// Where the server was that has lost a wait. Another address may be that of another server,
-    /// which has run for longer; others that waited come back to this one too.
+    /// Empty before it is looked up.
+    addresses: Vec<SocketAddr>,
+    /// Where it was asked.
     last: Option<SocketAddr>,
-    /// How long it may accept no connection.
+    /// Nothing while it is there: it has answered, or kept a request for a while.
+    away: Option<Away>,
+}
+
+/// A server that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Away {
+    /// When the first attempt began that has failed, or a loss was noticed.
+    since: Moment,
+    /// When it counts as down.
     until: Moment,
-    /// The same, since it has lost a wait for the first time in a row: one that ends again and
-    /// again does not gain time by that.
-    lost_until: Option<Moment>,
+    /// It has lost a wait since.
+    has_lost: bool,
 }
 
 /// An attempt to connect to each address of a server, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Round {
-    /// Which address is tried.
-    number: usize,
+    began: Moment,
     until: Moment,
+    address: SocketAddr,
+    /// Those that follow.
+    rest: Vec<SocketAddr>,
 }
 
 /// A question for the lock.
@@ -55,27 +71,29 @@ pub(super) struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Examination {
     asked: Asked,
-    lost_at: Moment,
+    /// After an attempt that had followed another loss.
+    has_lost_before: bool,
     looks: u32,
 }
 
 impl Visit {
-    fn addresses(&self) -> &[SocketAddr] {
-        self.last.as_ref().map_or(&self.all[..], std::slice::from_ref)
+    /// Where to try. Another address than the last one may be that of another server, which has run
+    /// for longer; others that waited come back to the last one too. So the rest of them is tried
+    /// in the second half of the time.
+    fn tried_addresses(&self, now: Moment) -> Vec<SocketAddr> {
+        let is_early = |away: Away| now.since(away.since) < away.until.since(away.since) / 2;
+        match (self.last, self.away) {
+            (Some(last), Some(away)) if is_early(away) => vec![last],
+            _ => self.addresses.clone(),
+        }
     }
 }
 
 impl Machine {
-    /// How long the next server may accept no connection.
-    fn tolerated(&self, now: Moment) -> Duration {
-        self.plan.tolerated(self.time_left(now))
-    }
-
     pub(super) fn visit_next(&mut self, now: Moment) -> Act {
         if let Some(server) = self.plan.servers.get(self.passed_over.len()).cloned() {
-            let until = now + self.tolerated(now).max(TOLERATED_MIN);
-            let act = Act::LookUp { server: server.clone(), until };
-            return self.enter(State::LookingUp(server), act);
+            let visit = Visit { server, addresses: Vec::new(), last: None, away: None };
+            return self.try_again(visit, now);
         }
         match self.lost.take() {
             Some((server, why)) => self.lost_for_good(server, why),
@@ -95,67 +113,93 @@ impl Machine {
         self.visit_next(now)
     }
 
+    /// Since when a server is away, of which that is known by now.
+    fn away(&self, visit: &Visit, since: Moment) -> Away {
+        let until = since + self.plan.tolerated(self.time_left(since));
+        visit.away.unwrap_or(Away { since, until, has_lost: false })
+    }
+
+    /// Looks the server up, or connects to it.
+    pub(super) fn try_again(&mut self, visit: Visit, now: Moment) -> Act {
+        let until = self.away(&visit, now).until.max(now + RETRY_INTERVAL);
+        if visit.addresses.is_empty() {
+            let act = Act::LookUp { server: visit.server.clone(), until };
+            return self.enter(State::LookingUp(visit, now), act);
+        }
+        let mut addresses = visit.tried_addresses(now).into_iter();
+        let address = addresses.next().expect("an address");
+        self.connect(visit, Round { began: now, until, address, rest: addresses.collect() }, now)
+    }
+
     pub(super) fn looked_up(
         &mut self,
-        server: ServerName,
+        mut visit: Visit,
+        began: Moment,
         found: Result<Vec<SocketAddr>, Failure>,
         now: Moment,
     ) -> Act {
         match found {
-            Err(why) => self.pass_over(server, why, now),
+            // A resolver does not say whether time changes it.
+            Err(why) => self.failed(visit, began, why, now),
             Ok(all) if !self.plan.has_fallback && !are_one_host(&all) => {
-                self.without_lock(NoLock::SeveralAddresses(server, all))
+                self.without_lock(NoLock::SeveralAddresses(visit.server, all))
             }
             Ok(all) => {
-                let until = now + self.tolerated(now);
-                let visit = Visit { server, all, last: None, until, lost_until: None };
-                self.begin_round(visit, now)
+                visit.addresses = all;
+                self.try_again(visit, now)
             }
         }
     }
 
-    pub(super) fn begin_round(&mut self, visit: Visit, now: Moment) -> Act {
-        let time = visit.until.since(now).max(RETRY_INTERVAL);
-        self.connect(visit, Round { number: 0, until: now + time }, now)
-    }
-
     /// The addresses share the time: one that is silent leaves the next its part.
     fn connect(&mut self, visit: Visit, round: Round, now: Moment) -> Act {
-        let addresses = visit.addresses();
-        let part = round.until.since(now) / (addresses.len() - round.number) as u32;
-        let act = Act::Connect { address: addresses[round.number], until: now + part };
+        let part = round.until.since(now) / (1 + round.rest.len()) as u32;
+        let act = Act::Connect { address: round.address, until: now + part };
         self.enter(State::Connecting(visit, round), act)
     }
 
     pub(super) fn connected(
         &mut self,
-        mut visit: Visit,
-        round: Round,
+        visit: Visit,
+        mut round: Round,
         result: Result<(), Failure>,
         now: Moment,
     ) -> Act {
         let why = match result {
-            Ok(()) => return self.ask(visit, round, now),
+            Ok(()) => return self.ask(visit, round.address, now),
             Err(why) => why,
         };
-        if round.number + 1 < visit.addresses().len() {
-            return self.connect(visit, Round { number: round.number + 1, ..round }, now);
+        if !round.rest.is_empty() {
+            round.address = round.rest.remove(0);
+            return self.connect(visit, round, now);
         }
-        let left = visit.until.since(now);
-        if why.kind != FailureKind::Lasting && !left.is_zero() {
-            let act = Act::Pause { until: now + RETRY_INTERVAL.min(left) };
-            return self.enter(State::Retrying(visit), act);
+        let why =
+            Failure { address: Some(round.address).filter(|_| !visit.server.is_numeric()), ..why };
+        if why.kind == FailureKind::Lasting {
+            return self.pass_over(visit.server, why, now);
         }
-        if visit.last.take().is_some() && visit.all.len() > 1 {
-            visit.until = now + self.tolerated(now);
-            return self.begin_round(visit, now);
+        self.failed(visit, round.began, why, now)
+    }
+
+    /// An attempt has failed that began then.
+    fn failed(&mut self, mut visit: Visit, began: Moment, why: Failure, now: Moment) -> Act {
+        let away = self.away(&visit, began);
+        let is_first = visit.away.is_none();
+        visit.away = Some(away);
+        let left = away.until.since(now);
+        if left.is_zero() {
+            return self.pass_over(visit.server, why, now);
         }
-        self.pass_over(visit.server, why, now)
+        if is_first {
+            let tried_for = away.until.since(away.since);
+            self.say(Line::Retries { server: visit.server.clone(), why, tried_for });
+        }
+        let act = Act::Pause { until: now + RETRY_INTERVAL.min(left) };
+        self.enter(State::Retrying(visit), act)
     }
 
     /// Asks for the lock, with the time that is left.
-    fn ask(&mut self, mut visit: Visit, round: Round, now: Moment) -> Act {
-        let address = visit.addresses()[round.number];
+    fn ask(&mut self, mut visit: Visit, address: SocketAddr, now: Moment) -> Act {
         visit.last = Some(address);
         let wait_s = self.time_left(now).map(wait_s);
         let until = wait_s.map(|wait_s| now + Duration::from_secs(wait_s) + ANSWER_TIMEOUT);
@@ -188,7 +232,7 @@ impl Machine {
 
     pub(super) fn has_no_answer(
         &mut self,
-        visit: Visit,
+        mut visit: Visit,
         asked: Asked,
         why: NoReply,
         now: Moment,
@@ -206,15 +250,22 @@ impl Machine {
             self.say(Line::WaitLost(visit.server.clone(), why.clone()));
         }
         self.lost = Some((visit.server.clone(), why));
-        if is_closed {
-            return self.examine(visit, Examination { asked, lost_at: now, looks: 0 }, now);
+        if asked.had_lock || now.since(asked.at) >= THERE_AFTER {
+            visit.away = None;
         }
-        self.recover(visit, asked, now, now)
+        // One that ends again and again does not gain time by that.
+        let away = self.away(&visit, now);
+        visit.away = Some(Away { has_lost: true, ..away });
+        let examination = Examination { asked, has_lost_before: away.has_lost, looks: 0 };
+        if is_closed {
+            return self.examine(visit, examination, now);
+        }
+        self.recover(visit, examination, now)
     }
 
     pub(super) fn examine(&mut self, visit: Visit, examination: Examination, now: Moment) -> Act {
         let Asked { address, at, .. } = examination.asked;
-        let act = Act::AskUptime { address, since: at, until: now + TOLERATED_MIN };
+        let act = Act::AskUptime { address, since: at, until: now + LOOK_TIMEOUT };
         self.enter(State::Examining(visit, examination), act)
     }
 
@@ -225,7 +276,7 @@ impl Machine {
         uptime: Uptime,
         now: Moment,
     ) -> Act {
-        let Examination { asked, lost_at, looks } = examination;
+        let Examination { asked, looks, .. } = examination;
         match uptime {
             Uptime::Closed if looks + 1 < LOOKS => {
                 let examination = Examination { looks: looks + 1, ..examination };
@@ -238,27 +289,20 @@ impl Machine {
             }),
             Uptime::Silent => {
                 let text = "it accepts connections, but does not answer".to_owned();
-                self.pass_over(visit.server, Failure { kind: FailureKind::Down, text }, now)
+                self.pass_over(visit.server, Failure::down(text), now)
             }
-            Uptime::HasEnded => self.recover(visit, asked, lost_at, now),
+            Uptime::HasEnded => self.recover(visit, examination, now),
         }
     }
 
     /// Asks again, after a moment.
-    fn recover(&mut self, mut visit: Visit, asked: Asked, lost_at: Moment, now: Moment) -> Act {
-        let has_waited = lost_at.since(asked.at) >= TOLERATED_MIN;
-        let began = visit.lost_until.filter(|_| !has_waited);
-        visit.until = began.unwrap_or_else(|| now + self.tolerated(now));
-        visit.lost_until = Some(visit.until);
-        self.enter(State::Recovering(visit), Act::Pause { until: now + RETRY_INTERVAL })
-    }
-
-    pub(super) fn recovered(&mut self, visit: Visit, now: Moment) -> Act {
-        if now >= visit.until {
+    fn recover(&mut self, visit: Visit, examination: Examination, now: Moment) -> Act {
+        let is_over = visit.away.is_some_and(|away| away.until <= now);
+        if is_over && examination.has_lost_before {
             let text = "it ends again and again".to_owned();
-            return self.pass_over(visit.server, Failure { kind: FailureKind::Down, text }, now);
+            return self.pass_over(visit.server, Failure::down(text), now);
         }
-        self.begin_round(visit, now)
+        self.enter(State::Retrying(visit), Act::Pause { until: now + RETRY_INTERVAL })
     }
 }
 
