@@ -270,6 +270,7 @@ test-fuzz: checkout ## fuzz each target for FUZZ_SECONDS
 
 simulate: rust ## the whole server in a simulated world: SEEDS=20000 scripts
 	SERVER_SIM_SEEDS=$(SEEDS) SERVER_SIM_TURNS=1000 $(CARGO) test --locked --config profile.test.opt-level=3 --lib simulated_world -- --nocapture
+	RUN_WALK_SEEDS=$(SEEDS)00 $(CARGO) test --locked -p poolcounter-command --lib no_walk
 
 test-mediawiki: rust target/release/poolcounterd target/release/poolcounter ## a real MediaWiki asks Debian's daemon and ours (root)
 	$(call need,python3,apt install python3)

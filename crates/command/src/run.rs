@@ -4,6 +4,8 @@
 mod act;
 mod driver;
 mod ending;
+#[cfg(test)]
+mod judge;
 mod line;
 mod machine;
 mod moment;

@@ -1,0 +1,145 @@
+//! Grants: from when to when a daemon gives a run the lock, and why that ends. Two commands may run
+//! at once for a known cause only, and with `--on-lost kill` for a known time.
+
+use super::process::{Job, Process};
+use super::world::World;
+use crate::run::plan::OnLost;
+use std::time::Duration;
+
+/// The rows of "Can two run at once?" (docs/guide/scripts.md), and ends that need none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Cause {
+    /// Given back: the command has ended.
+    Released,
+    /// The client has closed the connection.
+    GivenUp,
+    DaemonEnded,
+    HostCrashed,
+    /// The client's host was silent for too long: it sleeps, or the network is cut.
+    Vanished,
+    Freed,
+    MaxHold,
+    /// Each request has its own `-n`.
+    WorkersDiffer,
+    /// Another server has given the lock.
+    OtherServer,
+    WithoutLock,
+    /// The lock was lost between the look and the start.
+    LostBeforeStart,
+    /// A stopped `run` stops nothing.
+    RunWasStopped,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) run: usize,
+    pub(super) connection: usize,
+    /// How many may hold the key beside it, by its request or by that whose slot it has inherited.
+    pub(super) workers: u32,
+    pub(super) ended: Option<GrantEnd>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GrantEnd {
+    pub(super) at: Duration,
+    pub(super) cause: Cause,
+    /// The client's kernel could not hear of it then.
+    was_cut: bool,
+}
+
+/// What TCP's timers add until a client hears that its server's host is gone.
+const HEARD_AFTER: Duration = Duration::from_secs(25);
+
+/// For the steps of `run` itself, and ticks of timers.
+const SLACK: Duration = Duration::from_millis(500);
+
+impl World {
+    /// Ends, for this cause, what daemons do not say is held any more.
+    pub(super) fn end_grants(&mut self, cause: Cause) {
+        for number in 0..self.grants.len() {
+            let grant = &self.grants[number];
+            if grant.ended.is_none() && !self.is_held(grant.connection) {
+                let server = self.connections[grant.connection].server;
+                let was_cut = !self.reaches(grant.run, server);
+                self.grants[number].ended = Some(GrantEnd { at: self.now, cause, was_cut });
+            }
+        }
+    }
+
+    /// Why two commands run at once, for each pair that does.
+    ///
+    /// # Errors
+    /// They may not.
+    pub(super) fn check_overlaps(&self) -> Result<Vec<Cause>, String> {
+        let mut causes = Vec::new();
+        for later in 0..self.runs.len() {
+            for earlier in 0..self.runs.len() {
+                let job = |run: usize| self.runs[run].job.as_ref().filter(|job| job.runs());
+                let (Some(first), Some(second)) = (job(earlier), job(later)) else { continue };
+                if (first.started, earlier) < (second.started, later) {
+                    causes.push(
+                        self.cause(first, second).map_err(|why| {
+                            format!("runs {earlier} and {later} run at once: {why}")
+                        })?,
+                    );
+                }
+            }
+        }
+        Ok(causes)
+    }
+
+    fn cause(&self, first: &Job, second: &Job) -> Result<Cause, String> {
+        let (Some(of_first), Some(of_second)) = (first.grant, second.grant) else {
+            return Ok(Cause::WithoutLock);
+        };
+        let grants = [(first, &self.grants[of_first]), (second, &self.grants[of_second])];
+        let server = |grant: &Grant| self.connections[grant.connection].server;
+        if server(grants[0].1) != server(grants[1].1) {
+            return Ok(Cause::OtherServer);
+        }
+        let ended = grants.into_iter().filter(|(_, grant)| grant.ended.is_some());
+        // Which ended first has let the other one in.
+        match ended.min_by_key(|(_, grant)| grant.ended.map(|end| end.at)) {
+            Some((job, grant)) => self.cause_of_end(job, grant, second.started.max(first.started)),
+            None if grants.iter().any(|(_, grant)| grant.workers > 1) => Ok(Cause::WorkersDiffer),
+            None => Err("both have the lock".to_owned()),
+        }
+    }
+
+    fn cause_of_end(
+        &self,
+        job: &Job,
+        grant: &Grant,
+        both_since: Duration,
+    ) -> Result<Cause, String> {
+        let GrantEnd { at: ended, cause, was_cut } = grant.ended.expect("an end");
+        let heard = self.connections[grant.connection].ended_at;
+        if heard.is_some_and(|heard| heard < job.looked) {
+            return Err(format!("the lock was lost before the start had looked: {cause:?}"));
+        }
+        let of = &self.runs[grant.run];
+        if heard.is_some_and(|heard| heard <= job.started) {
+            return Ok(Cause::LostBeforeStart);
+        }
+        if matches!(cause, Cause::Released | Cause::GivenUp) && of.process == Process::Lives {
+            return Err(format!("it was given back at {ended:?}, and the command runs: {cause:?}"));
+        }
+        if of.was_disturbed || of.options.is_foreign || of.process != Process::Lives {
+            return Ok(if of.was_disturbed { Cause::RunWasStopped } else { cause });
+        }
+        let OnLost::Kill { after } = of.plan().on_lost else { return Ok(cause) };
+        let more = match cause {
+            // Heard of long before the daemon hands the lock on.
+            Cause::Vanished => return Err("it was lost long ago".to_owned()),
+            _ if was_cut => HEARD_AFTER,
+            _ => Duration::ZERO,
+        };
+        let since = ended.max(both_since);
+        if self.now > since + after + more + SLACK {
+            return Err(format!(
+                "since {since:?}, for longer than {after:?} and {more:?}: {cause:?}"
+            ));
+        }
+        Ok(cause)
+    }
+}
