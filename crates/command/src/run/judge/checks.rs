@@ -6,7 +6,7 @@ use super::world::{Daemon, Got, World};
 use crate::run::act::{
     Act, Event, Failure, Limit, LimitKind, NoReply, NotReleased, Signalled, Uptime,
 };
-use crate::run::ending::Ending;
+use crate::run::ending::{Ending, JobEnd};
 use crate::run::line::{AfterLoss, Line, NoLock, NotGiven};
 use crate::run::plan::NoServer;
 use protocol::Reply;
@@ -55,6 +55,7 @@ impl World {
         self.check_losses_are_told(run, event, lines)?;
         if let Act::End(ending) = act {
             self.check_ending(run, *ending)?;
+            self.check_given_back(run, before.as_ref(), *ending)?;
         }
         self.check_patience(run, before.as_ref(), act)?;
         Ok(())
@@ -145,6 +146,8 @@ impl World {
             }
             Line::RunsWithoutLock(why) => {
                 ensure(of.plan().no_server == NoServer::Run, "nobody asked for that")?;
+                let is_down = matches!(why, NoLock::Unreachable(_) | NoLock::Lost(..));
+                ensure(is_down, "a server runs, which may have given the lock")?;
                 self.check_no_lock(run, event, why)
             }
             Line::NoDeathSignal(_) | Line::Unprepared(_) | Line::CantExecute(_) => {
@@ -266,6 +269,11 @@ impl World {
                 let is_stopped = matches!(of.plan().on_lost, crate::run::plan::OnLost::Kill { .. });
                 ensure(is_told || is_stopped || woken.ended.is_some(), "a loss is not told")
             }
+            // Nor does one that a running server has ended begin again.
+            Event::Uptime(Uptime::RunsSince) => {
+                let is_told = lines.iter().any(|line| matches!(line, Line::NotRun(_)));
+                ensure(is_told, "a wait that was ended is begun again")
+            }
             Event::Released(Err(NotReleased::NoReply(_))) => {
                 let is_told = lines.iter().any(|line| matches!(line, Line::ReleaseFailed(..)));
                 ensure(is_told, "a loss is not told")
@@ -290,8 +298,8 @@ impl World {
                 ensure(own == Some(end), "the command has not ended so")
             }
             Ending::Stopped => {
-                let was_stopped = job.is_some_and(|job| job.was_stopped && !job.runs());
-                ensure(was_stopped, "the command was not stopped")
+                let was_stopped = job.is_some_and(|job| job.was_stopped && !job.has_process());
+                ensure(was_stopped, "not all of the command was stopped")
             }
             Ending::DoneByAnother
             | Ending::NotGiven
@@ -300,6 +308,23 @@ impl World {
             | Ending::InvalidAnswer
             | Ending::NotExecuted => ensure(job.is_none(), "the command was run"),
         }
+    }
+
+    /// Waiters for anyone's work hear of success, and of nothing else.
+    fn check_given_back(
+        &self,
+        run: usize,
+        before: Option<&(Act, Duration)>,
+        ending: Ending,
+    ) -> Checked {
+        let of = &self.runs[run];
+        let has_released =
+            matches!(before, Some((Act::Release { .. } | Act::AwaitReleased { .. }, _)));
+        let had_lock = of.job.as_ref().is_some_and(|job| job.grant.is_some());
+        let is_success = ending == Ending::AsCommand(JobEnd::Exited(0)) && had_lock;
+        ensure(is_success || !has_released, "failed work was called done")?;
+        let is_told = of.lines.iter().any(|line| matches!(line, Line::LockLost(..)));
+        ensure(!is_success || has_released || is_told, "the work was not called done")
     }
 
     /// No wait is longer than its promise.
