@@ -4,9 +4,14 @@ use super::grants::Cause;
 use super::process::{Options, Process, Run};
 use super::world::{Daemon, Host, RULES, Resolver, Server, World};
 use crate::run::ending::JobEnd;
+use crate::run::line::{Line, NoLock};
 use crate::run::plan::{NoServer, OnLost, Plan, Talk};
 use protocol::UNLIMITED;
 use std::time::Duration;
+
+/// How long runs may take to end, one after the other, when all is well: what TCP's timers take to
+/// notice it, looks at servers, and what a wait without an end takes.
+const HEALED_RUN_MAX: Duration = Duration::from_secs(200);
 
 /// The numbers are those of runs and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +57,7 @@ impl Choices {
         Choices(seed)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -239,6 +244,61 @@ impl World {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Progress: once all is well and the jobs of others end, every run ends, and none for want of a
+    /// server.
+    ///
+    /// # Errors
+    /// One does not.
+    pub(super) fn check_progress(&mut self) -> Result<(), String> {
+        let told = self.runs.iter().map(|run| run.lines.len()).collect::<Vec<_>>();
+        self.heal()?;
+        let end = self.now + HEALED_RUN_MAX;
+        while let Some(waiting) = self.runs.iter().position(|run| run.process == Process::Lives) {
+            if let Some(run) = (0..self.runs.len()).find(|&run| self.is_ready(run)) {
+                self.go_on(run)?;
+            } else if let Some(run) = (0..self.runs.len()).find(|&run| self.has_process(run)) {
+                self.end_job(run, JobEnd::Exited(0));
+                self.end_rest(run);
+            } else if self.now >= end {
+                return Err(format!("run {waiting} does not end: {:?}", self.runs[waiting].act));
+            } else {
+                let next = self.next_timer().unwrap_or(end);
+                self.advance(next.clamp(self.now, end));
+            }
+        }
+        let is_unreachable = |line: &Line| matches!(line, Line::NotRun(NoLock::Unreachable(_)));
+        let new_lines = self.runs.iter().zip(told).flat_map(|(run, told)| &run.lines[told..]);
+        match new_lines.into_iter().find(|line| is_unreachable(line)) {
+            Some(line) => Err(format!("all servers run: {line:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn heal(&mut self) -> Result<(), String> {
+        for server in 0..self.servers.len() {
+            for step in [Step::HangNoMore(server), Step::StartDaemon(server)] {
+                self.take(step)?;
+            }
+            self.take(Step::Drain(server, false))?;
+            self.take(Step::AdmitNobody(server, false))?;
+            self.take(Step::SetRule(server, None))?;
+        }
+        for run in 0..self.runs.len() {
+            for step in [Step::Wake(run), Step::Continue(run), Step::Resolve(run, Resolver::Works)]
+            {
+                self.take(step)?;
+            }
+            for server in 0..self.servers.len() {
+                self.take(Step::Link { run, server, to_server: true, from_server: true })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_process(&self, run: usize) -> bool {
+        self.runs[run].job.as_ref().is_some_and(|job| job.has_process())
     }
 
     fn runs_daemon(&self, server: usize) -> bool {
