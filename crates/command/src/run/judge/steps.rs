@@ -1,8 +1,9 @@
 //! All that may happen next, and which of it a walk chooses.
 
 use super::grants::Cause;
-use super::process::{Options, Process, Run};
+use super::process::{Options, Pending, Process, Run};
 use super::world::{Daemon, Host, RULES, Resolver, Server, World};
+use crate::run::act::Act;
 use crate::run::ending::JobEnd;
 use crate::run::line::{Line, NoLock};
 use crate::run::plan::{NoServer, OnLost, Plan, Talk};
@@ -12,6 +13,9 @@ use std::time::Duration;
 /// How long runs may take to end, one after the other, when all is well: what TCP's timers take to
 /// notice it, looks at servers, and what a wait without an end takes.
 const HEALED_RUN_MAX: Duration = Duration::from_secs(200);
+
+/// The same until a server is asked that is there.
+const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// The numbers are those of runs and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -254,7 +258,7 @@ impl World {
     pub(super) fn check_progress(&mut self) -> Result<(), String> {
         let told = self.runs.iter().map(|run| run.lines.len()).collect::<Vec<_>>();
         self.heal()?;
-        let end = self.now + HEALED_RUN_MAX;
+        let (healed, end) = (self.now, self.now + HEALED_RUN_MAX);
         while let Some(waiting) = self.runs.iter().position(|run| run.process == Process::Lives) {
             if let Some(run) = (0..self.runs.len()).find(|&run| self.is_ready(run)) {
                 self.go_on(run)?;
@@ -266,6 +270,10 @@ impl World {
             } else {
                 let next = self.next_timer().unwrap_or(end);
                 self.advance(next.clamp(self.now, end));
+                let is_idle = (0..self.runs.len()).any(|run| self.is_without_server(run, healed));
+                if is_idle {
+                    return Err("a server that is there is not asked".to_owned());
+                }
             }
         }
         let is_unreachable = |line: &Line| matches!(line, Line::NotRun(NoLock::Unreachable(_)));
@@ -274,6 +282,16 @@ impl World {
             Some(line) => Err(format!("all servers run: {line:?}")),
             None => Ok(()),
         }
+    }
+
+    /// Whether a run has no server for longer than a retry, since all is well.
+    fn is_without_server(&self, run: usize, healed: Duration) -> bool {
+        let of = &self.runs[run];
+        let looks = |pending: &&Pending| {
+            matches!(pending.act, Act::Pause { .. } | Act::LookUp { .. } | Act::Connect { .. })
+        };
+        let pending = of.act.as_ref().filter(|_| of.process == Process::Lives).filter(looks);
+        pending.is_some_and(|pending| self.now > pending.since.max(healed) + RETRY_MAX)
     }
 
     fn heal(&mut self) -> Result<(), String> {
