@@ -289,7 +289,9 @@ impl World {
         }
         let is_two_way = host.sends_to(of.server) && host.hears(of.server) && server.is_up();
         let is_live_here = of.is_open && of.ended_at.is_none();
-        let is_silent = !(is_two_way && of.is_known) && (of.is_known || is_live_here);
+        // The daemon's kernel hears nothing from a connection that the client's has given up.
+        let is_heard = is_two_way && of.is_known && of.ended_at.is_none();
+        let is_silent = !is_heard && (of.is_known || is_live_here);
         if !is_silent {
             of.silent_since = None;
         } else if of.silent_since.is_none() {
