@@ -2,19 +2,26 @@
 //! judges each step: two commands run at once for a known cause only; each line and status is true;
 //! no wait is longer than its promise. Once all is well, every run goes on.
 
+mod breadth;
 mod checks;
 mod grants;
 mod process;
 mod steps;
 mod world;
 
+use self::breadth::{Scope, explore};
 use self::grants::Cause;
 use self::steps::{Choices, start};
+use crate::run::plan::{NoServer, OnLost};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Two seconds' worth. `RUN_WALK_SEEDS` tries more; `RUN_WALK_SEED` repeats one.
 const SEEDS: u64 = 20_000;
 const STEPS_MAX: u64 = 400;
+
+/// States from each beginning, breadth first: ten seconds' worth in all. `RUN_STATES` visits more.
+const STATES: usize = 60_000;
 
 /// Walks once; returns the causes for which two commands ran at once.
 ///
@@ -71,4 +78,22 @@ fn no_walk_finds_a_second_command_a_lie_or_an_endless_wait() {
         Cause::RunWasStopped,
     ];
     assert!(first.is_some() || causes == BTreeSet::from(expected), "{causes:?}");
+}
+
+#[test]
+fn no_schedule_of_a_small_scope_has_a_second_command_a_lie_or_an_endless_wait() {
+    let states_max = number("RUN_STATES").map_or(STATES, |states| states as usize);
+    let kill = OnLost::Kill { after: Duration::from_secs(1) };
+    let mut causes = BTreeSet::new();
+    for (on_lost, wait_s, no_server, is_waiting) in [
+        (OnLost::Warn, None, NoServer::Fail, false),
+        (OnLost::Warn, Some(5), NoServer::Run, true),
+        (kill, None, NoServer::Fail, true),
+    ] {
+        let scope = Scope { on_lost, wait_s, no_server, is_waiting };
+        let explored = explore(scope, states_max).unwrap_or_else(|why| panic!("{why}"));
+        println!("{scope:?}: {} states, depth {}", explored.states, explored.depth);
+        causes.extend(explored.causes);
+    }
+    assert!(causes.contains(&Cause::LostBeforeStart), "{causes:?}");
 }
