@@ -100,7 +100,10 @@ pub(super) fn explore(scope: Scope, states_max: usize) -> Result<Explored, Strin
             let mut world = reach(scope, &path)?;
             let judged = world.take(step).and_then(|()| world.check_overlaps());
             let judged = judged.and_then(|causes| world.clone().check_progress().map(|()| causes));
-            causes.extend(judged.map_err(|why| format!("{why}\n{path:?}\n{step:?}\n{scope:?}"))?);
+            let states = found.len();
+            causes.extend(judged.map_err(|why| {
+                format!("after {states} states: {why}\n{path:?}\n{step:?}\n{scope:?}")
+            })?);
             if known.insert((shape(&world), faults)) {
                 found.push(Found { from: number, step: Some(step), faults });
             }
