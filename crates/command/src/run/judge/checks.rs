@@ -4,7 +4,7 @@
 use super::process::Process;
 use super::world::{Daemon, Got, World};
 use crate::run::act::{
-    Act, Event, Failure, Limit, LimitKind, NoReply, NotReleased, Signalled, Uptime,
+    Act, Event, Failure, Guard, Limit, LimitKind, NoReply, NotReleased, Signalled, Uptime,
 };
 use crate::run::ending::{Ending, JobEnd};
 use crate::run::line::{AfterLoss, Line, NoLock, NotGiven};
@@ -53,6 +53,15 @@ impl World {
             }
         }
         self.check_losses_are_told(run, event, lines)?;
+        if let Act::Ask { wait_s: Some(wait_s), .. } = act {
+            let of = &self.runs[run];
+            let ends = of.begun + Duration::from_secs(of.plan().wait_s.unwrap_or_default());
+            let most = ends.saturating_sub(self.now) + Duration::from_secs(1);
+            ensure(Duration::from_secs(*wait_s) < most, "it asks for more time than is left")?;
+        }
+        if *event == Event::Started(Guard::Works) {
+            self.check_has_looked(run, before.as_ref())?;
+        }
         if let Act::End(ending) = act {
             self.check_ending(run, *ending)?;
             self.check_given_back(run, before.as_ref(), *ending)?;
@@ -308,6 +317,16 @@ impl World {
             | Ending::InvalidAnswer
             | Ending::NotExecuted => ensure(job.is_none(), "the command was run"),
         }
+    }
+
+    /// No command is started under a lock whose end has come.
+    fn check_has_looked(&self, run: usize, before: Option<&(Act, Duration)>) -> Checked {
+        let Some(connection) = self.runs[run].connection else { return Ok(()) };
+        let has_looked = matches!(before, Some((Act::StartIfHeld, _)));
+        ensure(has_looked, "it starts without a look at its lock")?;
+        let looked = self.runs[run].job.as_ref().map(|job| job.looked);
+        let heard = self.connections[connection].ended_at;
+        ensure(heard.is_none() || heard >= looked, "the lock was lost before the look")
     }
 
     /// Waiters for anyone's work hear of success, and of nothing else.
