@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use crate::support::denied_calls::{Chosen, DeniedCall, calls_in, can_deny, recorded};
@@ -42,6 +43,25 @@ fn holder(address: SocketAddr, key: &str) -> TcpStream {
     client
 }
 
+/// A port that the kernel chooses for nobody, and that nothing remains of: a connection of another
+/// test, on any address, would keep it.
+fn next_port() -> u16 {
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    let sockets = std::fs::read_to_string("/proc/net/tcp").expect("a table");
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let own = u16::from_be_bytes([high, low]) % 600;
+    let next = |_| 10_000 + (own * 30 + COUNT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+    // As proc_net_tcp.txt has it: the local address comes first.
+    let is_free = |port: &u16| !sockets.contains(&format!(":{port:04X} "));
+    std::iter::repeat_with(|| next(())).find(is_free).expect("a port")
+}
+
+/// A daemon with such a port.
+fn started() -> Server {
+    let (ip, port) = (next_address().to_string(), next_port().to_string());
+    Server::spawn(&mut daemon_command(&["-l", &ip, "-p", &port]))
+}
+
 fn stop(server: &mut Server) {
     server.settle();
     server.signal(Signal::TERM);
@@ -50,7 +70,7 @@ fn stop(server: &mut Server) {
 
 #[test]
 fn what_the_daemon_closes_from_then_on_it_resets() {
-    let mut server = Server::start();
+    let mut server = started();
     let mut client = holder(server.address(), "k");
     let freed = free_port(server.pid());
     if is_forbidden(&freed) {
@@ -72,7 +92,7 @@ fn what_the_daemon_closes_from_then_on_it_resets() {
 
 /// A daemon with a listening socket of which this test has a copy.
 fn served() -> (TcpListener, Server) {
-    let listener = TcpListener::bind((next_address(), 0)).expect("a port");
+    let listener = TcpListener::bind((next_address(), next_port())).expect("a port");
     let ours = listener.try_clone().expect("a copy");
     let server = Server::spawn(daemon_command(&[]).stdin(OwnedFd::from(listener)));
     (ours, server)
@@ -87,7 +107,7 @@ fn expect_ends(clients: &mut [TcpStream]) {
 /// No listener is left that tells of it.
 #[test]
 fn a_hot_restart_of_a_drained_daemon_undoes_it() {
-    let mut server = Server::start();
+    let mut server = started();
     let client = holder(server.address(), "a");
     if is_forbidden(&free_port(server.pid())) {
         return;
@@ -103,7 +123,7 @@ fn a_hot_restart_of_a_drained_daemon_undoes_it() {
 /// The listener was opened later.
 #[test]
 fn a_hot_restart_after_a_drain_that_ended_undoes_it() {
-    let mut server = Server::start();
+    let mut server = started();
     let clients = ["a", "b"].map(|key| holder(server.address(), key));
     if is_forbidden(&free_port(server.pid())) {
         return;
@@ -248,7 +268,8 @@ fn a_process_that_is_no_daemon_is_refused() {
 #[test]
 fn a_daemon_whose_binary_is_gone_is_found() {
     let place = Place::with_daemon();
-    let server = place.start(&[]);
+    let (ip, port) = (next_address().to_string(), next_port().to_string());
+    let server = place.start(&["-l", &ip, "-p", &port]);
     std::fs::remove_file(place.binary()).expect("remove the binary");
     let freed = free_port(server.pid());
     if !is_forbidden(&freed) {
