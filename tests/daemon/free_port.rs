@@ -50,10 +50,10 @@ fn next_port() -> u16 {
     let sockets = std::fs::read_to_string("/proc/net/tcp").expect("a table");
     let [.., high, low] = std::process::id().to_be_bytes();
     let own = u16::from_be_bytes([high, low]) % 600;
-    let next = |_| 10_000 + (own * 30 + COUNT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+    let next = || 10_000 + (own * 30 + COUNT.fetch_add(1, Ordering::Relaxed)) % 20_000;
     // As proc_net_tcp.txt has it: the local address comes first.
     let is_free = |port: &u16| !sockets.contains(&format!(":{port:04X} "));
-    std::iter::repeat_with(|| next(())).find(is_free).expect("a port")
+    std::iter::repeat_with(next).find(is_free).expect("a port")
 }
 
 /// A daemon with such a port.
