@@ -109,7 +109,7 @@ fn a_closed_connection_means_no_server_if_the_next_is_silent_but_not_if_it_still
     binary();
     let later = [("", true), ("uptime: 0 days, 0h 3m 10s\n", false)];
     let asked = later.map(|(later, is_run)| {
-        let run = ["run", "--no-server", "run", "k", "--", "echo", "ran"];
+        let run = ["run", "-t", "2", "--no-server", "run", "k", "--", "echo", "ran"];
         (later, is_run, thread::spawn(move || ask(&closing_once(later), &run)))
     });
     for (later, is_run, asked) in asked {
@@ -211,7 +211,7 @@ fn odd_keys_are_locked_or_refused() {
         is_harmless(&output);
     }
     for (key, why) in
-        [("a\nRELEASE", "the key has a line end"), (&"x".repeat(5000), "the key is too long")]
+        [("a\nRELEASE", "the key has a line end"), (&"x".repeat(60_000), "the key is too long")]
     {
         let output = run(&server, &[key, "--", "true"]);
         assert_eq!(output.code, Some(64), "{key:?}");

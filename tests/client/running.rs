@@ -337,10 +337,15 @@ fn a_daemon_that_hangs_while_the_command_ends_causes_no_complaint() {
 #[test]
 fn a_run_that_asks_for_the_key_that_has_started_it_says_so() {
     let server = Server::start();
-    let inner = "\"$0\" run -t 0 $1 k -- true";
-    for (option, line) in [("-E7", "poolcounter: k: a run that holds this key"), ("--quiet", "")] {
+    let inner = "\"$0\" run $1 k -- true";
+    for (options, line) in [
+        ("-t1", "poolcounter: k: a run that holds this key"),
+        ("-t1 --quiet", ""),
+        // It does not wait.
+        ("-t0", "poolcounter: k: locked"),
+    ] {
         let program = crate::command::binary().to_str().expect("text");
-        let output = run(&server, &["k", "--", "sh", "-c", inner, program, option]);
+        let output = run(&server, &["k", "--", "sh", "-c", inner, program, options]);
         assert!(output.stderr.starts_with(line), "{}", output.stderr);
         assert_eq!(output.stderr.is_empty(), line.is_empty(), "{}", output.stderr);
     }

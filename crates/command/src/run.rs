@@ -21,6 +21,7 @@ use self::stderr_thread::StderrThread;
 use super::duration::parse_bounded_duration;
 use super::order::order;
 use super::server_list::ServerList;
+use super::shown_key::cut;
 use super::status;
 use super::unsafe_calls::{end_as_first_process, end_by};
 use protocol::{Mode, UNLIMITED, time_from_text};
@@ -34,6 +35,9 @@ const ON_THIS_HOST: &str = " (no list of servers: 127.0.0.1 is asked)";
 
 /// In the command's environment, while there is a lock.
 const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
+
+/// How much is shown of a key that is refused, perhaps for its length.
+const REFUSED_KEY_COLUMNS_MAX: usize = 80;
 
 /// How long processes may ignore SIGTERM.
 const KILL_AFTER: Duration = Duration::from_secs(10);
@@ -194,7 +198,8 @@ impl RunOptions {
         };
         request.check(plan.wait_s).map_err(|why| {
             let key = String::from_utf8_lossy(&request.key);
-            format!("{key}: {why}; {:?} was not run", self.command[0])
+            let shown = cut(&key, REFUSED_KEY_COLUMNS_MAX, false);
+            format!("{shown}: {why}; {:?} was not run", self.command[0])
         })?;
         Ok(Task { list, plan, request, command: &self.command })
     }

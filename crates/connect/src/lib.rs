@@ -21,7 +21,7 @@ mod on_linux {
     mod stats_connection;
     mod transport;
 
-    pub use addresses::Addresses;
+    pub use addresses::LookUp;
     pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, OrderError, RESTART_TIMEOUT, send_order};
     pub use server_name::{BadServerName, PORT, ServerName};
     pub use stats_connection::{NoAnswer, Place, StatsConnection, places, uptime};

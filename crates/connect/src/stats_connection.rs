@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// How long a healthy server may take to accept and to answer all questions.
 const STATS_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The read timeout when no time is left; zero would mean none.
+const SHORTEST_READ: Duration = Duration::from_millis(1);
+
 /// How often to ask for an exact uptime, if answers are too slow to decide by.
 const EXACT_QUERIES_MAX: u32 = 5;
 
@@ -26,8 +29,8 @@ const WRONG_STAT: &str = "ERROR WRONG_STAT";
 /// A connection for statistics. Holds no locks.
 pub struct StatsConnection {
     stream: Stream,
-    /// How long the server may take from now on.
-    left: Duration,
+    /// How long the server may take from now on; `None` is for ever.
+    left: Option<Duration>,
 }
 
 /// Why there is no answer.
@@ -73,12 +76,13 @@ impl StatsConnection {
     pub fn connect(server: &ServerName) -> Result<StatsConnection, NoAnswer> {
         let began = Instant::now();
         let stream = Stream::connect(server, STATS_TIMEOUT)?;
-        Ok(StatsConnection { stream, left: STATS_TIMEOUT.saturating_sub(began.elapsed()) })
+        Ok(StatsConnection::over(stream, Some(STATS_TIMEOUT.saturating_sub(began.elapsed()))))
     }
 
-    /// On a connection that was made for it.
-    pub fn over(stream: Stream) -> StatsConnection {
-        StatsConnection { stream, left: STATS_TIMEOUT }
+    /// On a connection that is there. The server may take so long to answer all questions; `None`
+    /// is for ever.
+    pub fn over(stream: Stream, timeout: Option<Duration>) -> StatsConnection {
+        StatsConnection { stream, left: timeout }
     }
 
     /// Whether the server's process runs for as long as `passed` tells, at least, when it is called.
@@ -118,11 +122,15 @@ impl StatsConnection {
     pub fn query(&mut self, words: &str) -> Result<String, NoAnswer> {
         let asked = Instant::now();
         let answer = self.answer_within(self.left, words);
-        self.left = self.left.saturating_sub(asked.elapsed());
+        self.left = self.left.map(|left| left.saturating_sub(asked.elapsed()));
         answer
     }
 
-    fn answer_within(&mut self, timeout: Duration, words: &str) -> Result<String, NoAnswer> {
+    fn answer_within(
+        &mut self,
+        timeout: Option<Duration>,
+        words: &str,
+    ) -> Result<String, NoAnswer> {
         let asked = Instant::now();
         (&self.stream).write_all(format!("STATS {words}\n").as_bytes()).map_err(not_admitted)?;
         let mut answer = Vec::new();
@@ -131,9 +139,14 @@ impl StatsConnection {
                 let why = "an answer that is too long";
                 return Err(io::Error::new(ErrorKind::InvalidData, why).into());
             }
-            let left = timeout.saturating_sub(asked.elapsed());
+            let left = timeout.map(|timeout| timeout.saturating_sub(asked.elapsed()));
+            // Reads once more: the answer may have come while this process was stopped.
+            let is_last = left == Some(Duration::ZERO);
             if !self.receive(&mut answer, left)? {
                 return Err(cut_off(&answer));
+            }
+            if is_last && !is_complete(&answer, words) {
+                return Err(too_late().into());
             }
         }
         let answer = String::from_utf8_lossy(&answer);
@@ -146,15 +159,8 @@ impl StatsConnection {
     }
 
     /// Appends what arrives. False at the end of the connection.
-    fn receive(&mut self, answer: &mut Vec<u8>, left: Duration) -> io::Result<bool> {
-        let too_late = || {
-            let why = format!("timed out, no answer within {} seconds", STATS_TIMEOUT.as_secs());
-            io::Error::new(ErrorKind::TimedOut, why)
-        };
-        if left.is_zero() {
-            return Err(too_late());
-        }
-        self.stream.set_read_timeout(Some(left))?;
+    fn receive(&mut self, answer: &mut Vec<u8>, left: Option<Duration>) -> io::Result<bool> {
+        self.stream.set_read_timeout(left.map(|left| left.max(SHORTEST_READ)))?;
         let mut buffer = [0; 8192];
         match (&self.stream).read(&mut buffer) {
             Ok(received) => {
@@ -166,6 +172,11 @@ impl StatsConnection {
             Err(e) => Err(not_admitted(e)),
         }
     }
+}
+
+fn too_late() -> io::Error {
+    let why = format!("timed out, no answer within {} seconds", STATS_TIMEOUT.as_secs());
+    io::Error::new(ErrorKind::TimedOut, why)
 }
 
 fn cut_off(answer: &[u8]) -> NoAnswer {
@@ -258,7 +269,9 @@ impl Place {
             Place::Server(server) => uptime(server),
             Place::ControlSocket(path) => {
                 let connected = connect_unix(path, STATS_TIMEOUT).map(Stream::from);
-                let connection = connected.map(StatsConnection::over).map_err(NoAnswer::Io);
+                let connection = connected
+                    .map(|stream| StatsConnection::over(stream, Some(STATS_TIMEOUT)))
+                    .map_err(NoAnswer::Io);
                 uptime_over(connection).map_err(|why| format!("{self}: {why}"))
             }
         }

@@ -1,7 +1,7 @@
 //! A blocking connection over TCP or a Unix socket: reads and writes, keepalive, whether the
 //! other side has closed.
 
-use super::addresses::Addresses;
+use super::addresses::LookUp;
 use super::failed_call::{named, named_unless_plain};
 use super::server_name::ServerName;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,7 +31,8 @@ impl Stream {
     /// # Errors
     /// The server is unreachable, or its name has no address.
     pub(crate) fn connect(server: &ServerName, timeout: Duration) -> io::Result<Stream> {
-        Addresses::look_up(server, timeout)?.connect(timeout)
+        let look_up = LookUp::begin(server)?;
+        connect_one(&look_up.wait(timeout)?, timeout)
     }
 
     /// Connects to this address.
@@ -40,6 +41,14 @@ impl Stream {
     /// It does not accept, or is silent for `timeout`.
     pub fn to(address: &SocketAddr, timeout: Duration) -> io::Result<Stream> {
         connect_tcp(address, timeout).map(Stream)
+    }
+
+    /// The same connection once more: what one sets or reads, it does for both.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Stream> {
+        self.0.try_clone().map(Stream)
     }
 
     /// A read that takes longer fails with `WouldBlock`.
@@ -80,6 +89,24 @@ impl Stream {
         // Fails if the peer has closed it already.
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
+}
+
+/// Connects to the first address that accepts. They share the time: one that is silent leaves the
+/// next its part.
+///
+/// # Errors
+/// Why the last one does not accept.
+fn connect_one(addresses: &[SocketAddr], timeout: Duration) -> io::Result<Stream> {
+    let began = Instant::now();
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for (number, address) in addresses.iter().enumerate() {
+        let left = timeout.saturating_sub(began.elapsed());
+        match Stream::to(address, left / (addresses.len() - number) as u32) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
 }
 
 /// A connection over TCP, whose requests do not wait for one another's acknowledgement.

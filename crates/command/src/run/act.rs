@@ -3,7 +3,6 @@
 use super::ending::{Ending, JobEnd};
 use super::moment::Moment;
 use connect::ServerName;
-use protocol::Reply;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -16,9 +15,9 @@ pub(super) enum Act {
     Connect { address: SocketAddr, until: Moment },
     /// Ask for the lock, to wait for so many seconds, or for ever: [`Event::Answered`].
     Ask { server: ServerName, wait_s: Option<u64>, until: Option<Moment> },
-    /// Ask over a connection of its own whether the server there runs since then:
+    /// Ask over the same connection whether the server's process runs since then:
     /// [`Event::Uptime`].
-    AskUptime { address: SocketAddr, since: Moment, until: Moment },
+    AskUptime { server: ServerName, since: Moment, until: Option<Moment> },
     /// Wait: [`Event::Done`].
     Pause { until: Moment },
     /// Look whether the lock is still held, and start the command if it is: [`Event::Started`],
@@ -40,8 +39,8 @@ pub(super) enum Act {
     AwaitReleased { until: Moment },
     /// Ask this server about the key: [`Event::AboutKey`].
     AskAboutKey(ServerName),
-    /// Ask all servers that may have given the lock whether they run: [`Event::Answering`].
-    AskWhoAnswers,
+    /// Ask these servers whether they run: [`Event::Answering`].
+    AskWhoAnswers(Vec<ServerName>),
     /// End, and close the connection, if there is one. No event comes.
     End(Ending),
 }
@@ -64,9 +63,10 @@ pub(super) enum Event {
     Begun,
     LookedUp(Result<Vec<SocketAddr>, Failure>),
     Connected(Result<(), Failure>),
-    /// Unless it is LOCKED, the connection is closed.
-    Answered(Result<Reply, NoReply>),
-    Uptime(Uptime),
+    /// Unless the lock was given, the connection is closed.
+    Answered(Result<Answer, NoReply>),
+    /// The connection is closed after an error.
+    Uptime(Result<Uptime, Failure>),
     Done,
     Started(Guard),
     NotStarted(NotStarted),
@@ -76,9 +76,19 @@ pub(super) enum Event {
     /// Nothing is signalled if the command has ended by itself.
     Terminated(Option<Signalled>),
     Released(Result<(), NotReleased>),
-    /// Nothing if the server does not tell.
     AboutKey(AboutKey),
+    /// The first that does.
     Answering(Option<ServerName>),
+}
+
+/// What a server answers to a question for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Answer {
+    Locked,
+    /// Another client has done the work.
+    Done,
+    QueueFull,
+    TimedOut,
 }
 
 /// An answer that is none, or no answer.
@@ -103,16 +113,8 @@ pub(super) enum NotReleased {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Failure {
     pub(super) kind: FailureKind,
-    /// Where, unless the server's name says so.
-    pub(super) address: Option<SocketAddr>,
     /// In the kernel's or the resolver's words.
     pub(super) text: String,
-}
-
-impl Failure {
-    pub(super) fn down(text: String) -> Failure {
-        Failure { kind: FailureKind::Down, address: None, text }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -125,17 +127,13 @@ pub(super) enum FailureKind {
     Lasting,
 }
 
-/// What a server says when it is asked how long it runs.
+/// Which process answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Uptime {
-    /// It is the same process; or one that can't tell.
+    /// The same; or one that can't tell.
     RunsSince,
-    /// Another process, or none.
+    /// Another one.
     HasEnded,
-    /// It has closed this connection too.
-    Closed,
-    /// It accepts the connection, and says nothing. A socket unit does so without a daemon.
-    Silent,
 }
 
 /// Whether the kernel kills the command when this process dies.
@@ -177,7 +175,8 @@ pub(super) enum Signalled {
     NotTheCommand,
 }
 
-/// What a server tells of a key, as far as it explains why the lock was not given.
+/// What a server tells of a key, as far as it explains why the lock was not given. Empty if it tells
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct AboutKey {
     /// The rule that refuses every request for it.

@@ -13,7 +13,7 @@ use self::failure::failure;
 use self::job::RunningJob;
 use self::notice::WaitNotice;
 use super::KEY_VARIABLE;
-use super::act::{AboutKey, Act, Event, Failure, Uptime};
+use super::act::{AboutKey, Act, Answer, Event, Failure, Uptime};
 use super::ending::Ending;
 use super::line::Subject;
 use super::machine::Machine;
@@ -23,11 +23,10 @@ use super::request::LockRequest;
 use super::stderr_thread::StderrThread;
 use crate::every_server::ask_each;
 use crate::server_list::{ServerList, VARIABLE};
-use connect::{Addresses, NoAnswer, ServerName, StatsConnection, Stream, is_closed, uptime};
-use protocol::Reply;
+use connect::{LookUp, ServerName, Stream, uptime};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
@@ -58,7 +57,7 @@ pub(super) fn drive(task: &Task, stderr: &StderrThread) -> Ending {
     let key = String::from_utf8_lossy(&task.request.key).into_owned();
     let subject = Subject { key, command: task.command[0].clone() };
     let mut machine = Machine::new(task.plan.clone(), now());
-    let mut driver = Driver { task, stderr, connection: None, job: None };
+    let mut driver = Driver { task, stderr, look_up: None, connection: None, job: None };
     let mut event = Event::Begun;
     loop {
         let (lines, act) = machine.next(event, now());
@@ -75,6 +74,8 @@ pub(super) fn drive(task: &Task, stderr: &StderrThread) -> Ending {
 struct Driver<'a> {
     task: &'a Task<'a>,
     stderr: &'a StderrThread,
+    /// That has not ended.
+    look_up: Option<(ServerName, LookUp)>,
     /// On which the lock is asked for, or held.
     connection: Option<Connection>,
     job: Option<RunningJob>,
@@ -83,18 +84,21 @@ struct Driver<'a> {
 impl Driver<'_> {
     fn perform(&mut self, act: Act) -> Event {
         match act {
-            Act::LookUp { server, until } => Event::LookedUp(look_up(&server, until)),
+            Act::LookUp { server, until } => Event::LookedUp(self.look_up(&server, until)),
             Act::Connect { address, until } => Event::Connected(self.connect(address, until)),
             Act::Ask { server, wait_s, until } => self.ask(server, wait_s, until),
-            Act::AskUptime { address, since, until } => {
-                Event::Uptime(ask_uptime(address, since, until))
+            Act::AskUptime { server, since, until } => {
+                Event::Uptime(self.ask_uptime(server, since, until))
             }
             Act::Pause { until } => {
                 thread::sleep(until.since(now()));
                 Event::Done
             }
             Act::StartIfHeld => self.start_if_held(),
-            Act::StartWithoutLock => self.start(),
+            Act::StartWithoutLock => {
+                self.connection = None;
+                self.start()
+            }
             Act::Watch { what, until } => {
                 let job = self.job.as_mut().expect("a job");
                 Event::Woke(job.watch(what, until, self.connection.as_ref()))
@@ -117,9 +121,21 @@ impl Driver<'_> {
                 let about = about_key(&server, &self.task.request.key);
                 Event::AboutKey(about.map_or_else(AboutKey::default, |report| (&report).into()))
             }
-            Act::AskWhoAnswers => Event::Answering(first_that_answers(&self.task.plan.servers)),
+            Act::AskWhoAnswers(servers) => Event::Answering(first_that_answers(&servers)),
             Act::End(_) => unreachable!("the loop ends"),
         }
+    }
+
+    /// One resolver is waited for at a time: it may take longer than an act.
+    fn look_up(&mut self, server: &ServerName, until: Moment) -> Result<Vec<SocketAddr>, Failure> {
+        let begun =
+            self.look_up.take().filter(|(of, _)| of == server).map(|(_, look_up)| Ok(look_up));
+        let look_up = begun.unwrap_or_else(|| LookUp::begin(server)).map_err(|e| failure(&e))?;
+        let found = look_up.wait(until.since(now()));
+        if found.as_ref().is_err_and(|e| e.kind() == ErrorKind::TimedOut) {
+            self.look_up = Some((server.clone(), look_up));
+        }
+        found.map_err(|e| failure(&e))
     }
 
     fn connect(&mut self, address: SocketAddr, until: Moment) -> Result<(), Failure> {
@@ -135,10 +151,25 @@ impl Driver<'_> {
         let _notice = self.notice(server);
         let connection = self.connection.as_ref().expect("a connection");
         let answer = connection.ask(&line, until);
-        if !matches!(answer, Ok(Reply::Locked)) {
+        if !matches!(answer, Ok(Answer::Locked)) {
             self.connection = None;
         }
         Event::Answered(answer)
+    }
+
+    fn ask_uptime(
+        &mut self,
+        server: ServerName,
+        since: Moment,
+        until: Option<Moment>,
+    ) -> Result<Uptime, Failure> {
+        let _notice = self.notice(server);
+        let connection = self.connection.as_ref().expect("a connection");
+        let uptime = connection.ask_uptime(since, until);
+        if uptime.is_err() {
+            self.connection = None;
+        }
+        uptime
     }
 
     /// Tells of the wait while it lasts, if somebody reads that.
@@ -198,25 +229,6 @@ impl Driver<'_> {
 
     fn lock(&self) -> &Connection {
         self.connection.as_ref().expect("a lock")
-    }
-}
-
-fn look_up(server: &ServerName, until: Moment) -> Result<Vec<SocketAddr>, Failure> {
-    let found = Addresses::look_up(server, until.since(now()));
-    found.map(|found| found.as_slice().to_vec()).map_err(|e| failure(&e))
-}
-
-fn ask_uptime(address: SocketAddr, since: Moment, until: Moment) -> Uptime {
-    let stream = match Stream::to(&address, until.since(now())) {
-        Ok(stream) => stream,
-        Err(e) if is_closed(&e) => return Uptime::Closed,
-        Err(_) => return Uptime::HasEnded,
-    };
-    match StatsConnection::over(stream).has_run_for(|| now().since(since)) {
-        Ok(true) | Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => Uptime::RunsSince,
-        Ok(false) => Uptime::HasEnded,
-        Err(NoAnswer::Io(e)) if is_closed(&e) => Uptime::Closed,
-        Err(NoAnswer::Io(_)) => Uptime::Silent,
     }
 }
 

@@ -120,7 +120,7 @@ impl Subject {
         let Subject { key, command } = self;
         match line {
             Line::Retries { server, why, tried_for } => {
-                let s = tried_for.as_millis().div_ceil(100) as f64 / 10.0;
+                let s = tried_for.as_millis().div_ceil(10) as f64 / 100.0;
                 format!("{key}: {server}: {why}; tried again for {s} seconds")
             }
             Line::PassedOver(server, why) => format!("{key}: {server} is passed over: {why}"),
@@ -162,9 +162,6 @@ impl Subject {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(address) = self.address {
-            write!(f, "{address}: ")?;
-        }
         f.write_str(&self.text)
     }
 }

@@ -5,19 +5,14 @@ mod job;
 mod wait;
 
 use self::job::{Doomed, Job, Releasing};
-use self::wait::{Asked, Examination, Round, Visit};
+use self::wait::{Asked, Doubt, Round, Visit};
 use super::act::{AboutKey, Act, Event, Failure, Limit, LimitKind, NotStarted};
 use super::ending::Ending;
 use super::line::{Line, NoLock, NotGiven};
 use super::moment::Moment;
 use super::plan::{NoServer, Plan, Talk};
 use connect::ServerName;
-use protocol::Reply;
 use std::time::Duration;
-
-/// How long a server may take to answer, besides the time that a request waits. A busy one answers
-/// in a fraction of this.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A `run`, from its beginning to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,10 +40,8 @@ enum State {
     Asking(Visit, Asked),
     /// The lock was given; whether it is still held is known with the command's start.
     Starting(Visit, Asked),
-    /// A server that has closed the connection is asked whether it still runs.
-    Examining(Visit, Examination),
-    /// It has closed that connection too.
-    BetweenLooks(Visit, Examination),
+    /// A server that has closed a connection is asked whether it still runs.
+    Examining(Visit, Doubt, Asked),
     /// This server is asked why the lock was not given.
     Explaining(Refused),
     /// Whether another server runs, which may have given the lock to another client.
@@ -81,7 +74,8 @@ impl Machine {
         let act = match (std::mem::replace(&mut self.state, State::Ended), event) {
             (State::Begun, Event::Begun) => {
                 // The variable may be an old one's: who wants no lines gets none.
-                if self.plan.is_own_key && self.plan.talk != Talk::Quiet {
+                let may_wait = self.plan.wait_s != Some(0);
+                if self.plan.is_own_key && may_wait && self.plan.talk != Talk::Quiet {
                     self.say(Line::AsksForOwnKey);
                 }
                 self.visit_next(now)
@@ -106,11 +100,8 @@ impl Machine {
             (State::Starting(..) | State::StartingWithoutLock, Event::NotStarted(why)) => {
                 self.not_started(why)
             }
-            (State::Examining(visit, examination), Event::Uptime(uptime)) => {
-                self.examined(visit, examination, uptime, now)
-            }
-            (State::BetweenLooks(visit, examination), Event::Done) => {
-                self.examine(visit, examination, now)
+            (State::Examining(visit, doubt, asked), Event::Uptime(uptime)) => {
+                self.examined(visit, doubt, asked, uptime, now)
             }
             (State::Explaining(refused), Event::AboutKey(about)) => self.not_given(refused, &about),
             (State::AskingWhoAnswers(server, why), Event::Answering(answering)) => self
@@ -145,21 +136,6 @@ impl Machine {
     /// `None` is for ever.
     fn time_left(&self, now: Moment) -> Option<Duration> {
         self.ends_at.map(|at| at.since(now))
-    }
-
-    /// Takes an answer other than LOCKED.
-    fn refused(&mut self, server: ServerName, reply: Reply) -> Act {
-        let refused = match reply {
-            Reply::Done => {
-                if self.plan.talk == Talk::Verbose {
-                    self.say(Line::AnotherDidTheWork);
-                }
-                return Act::End(Ending::DoneByAnother);
-            }
-            Reply::QueueFull => Refused::QueueFull,
-            _ => Refused::TimedOut,
-        };
-        self.enter(State::Explaining(refused), Act::AskAboutKey(server))
     }
 
     fn not_given(&mut self, refused: Refused, about: &AboutKey) -> Act {
@@ -212,13 +188,17 @@ impl Machine {
         wanted.is_none_or(|wanted| time < wanted).then(|| first.clone())
     }
 
-    /// A wait was lost, and does not begin again.
-    fn lost_for_good(&mut self, server: ServerName, why: Failure) -> Act {
-        match self.plan.no_server {
-            NoServer::Fail => self.without_lock(NoLock::Lost(server, why)),
-            // When the time is over, some servers may not have been asked.
-            NoServer::Run => self.enter(State::AskingWhoAnswers(server, why), Act::AskWhoAnswers),
+    fn has_time(&self, now: Moment) -> bool {
+        self.time_left(now) != Some(Duration::ZERO)
+    }
+
+    /// A wait was lost, and does not begin again. `may_run`: who may have given the lock to another
+    /// client since.
+    fn lost_for_good(&mut self, server: ServerName, why: Failure, may_run: Vec<ServerName>) -> Act {
+        if self.plan.no_server == NoServer::Fail || may_run.is_empty() {
+            return self.without_lock(NoLock::Lost(server, why));
         }
+        self.enter(State::AskingWhoAnswers(server, why), Act::AskWhoAnswers(may_run))
     }
 
     fn without_lock(&mut self, why: NoLock) -> Act {

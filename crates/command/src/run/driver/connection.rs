@@ -2,11 +2,11 @@
 
 use super::failure::failure;
 use super::now;
-use crate::run::act::{NoReply, NotReleased};
+use crate::run::act::{Answer, Failure, NoReply, NotReleased, Uptime};
 use crate::run::moment::Moment;
 use crate::unsafe_calls::is_acknowledged;
-use connect::Stream;
 use connect::failed_call::named;
+use connect::{NoAnswer, StatsConnection, Stream};
 use protocol::Reply;
 use protocol::lines::{Line, Lines};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,9 +33,28 @@ impl Connection {
 
     /// Asks for a lock and waits for the answer. A request without a timeout may be answered at
     /// any time, so a daemon that hangs looks like a lock that is held.
-    pub(super) fn ask(&self, line: &[u8], until: Option<Moment>) -> Result<Reply, NoReply> {
-        let answers = [Reply::Locked, Reply::Done, Reply::QueueFull, Reply::Timeout];
-        self.exchange(line, until, &answers)
+    pub(super) fn ask(&self, line: &[u8], until: Option<Moment>) -> Result<Answer, NoReply> {
+        let answer = (&self.0).write_all(line).and_then(|()| self.answer(until, answer_to_request));
+        answer.map_err(failed)?.map_err(NoReply::Unexpected)
+    }
+
+    /// Asks whether the server's process has run since then.
+    ///
+    /// # Errors
+    /// The connection has ended, or no answer came in time.
+    pub(super) fn ask_uptime(
+        &self,
+        since: Moment,
+        until: Option<Moment>,
+    ) -> Result<Uptime, Failure> {
+        let stream = self.0.try_clone().map_err(|e| failure(&e))?;
+        let left = until.map(|until| until.since(now()));
+        match StatsConnection::over(stream, left).has_run_for(|| now().since(since)) {
+            Ok(false) => Ok(Uptime::HasEnded),
+            Ok(true) | Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => Ok(Uptime::RunsSince),
+            Err(NoAnswer::Io(e)) if is_too_late(&e) => Err(failure(&too_late())),
+            Err(NoAnswer::Io(e)) => Err(failure(&e)),
+        }
     }
 
     /// Gives the lock back, and waits for the answer.
@@ -46,8 +65,9 @@ impl Connection {
     }
 
     pub(super) fn await_released(&self, until: Moment) -> Result<(), NotReleased> {
-        match self.answer(Some(until), &[Reply::Released]) {
-            Ok(Ok(_)) => Ok(()),
+        let is_it = |reply| (reply == Reply::Released).then_some(());
+        match self.answer(Some(until), is_it) {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(answer)) => Err(NotReleased::NoReply(NoReply::Unexpected(answer))),
             Err(e) if is_too_late(&e) => {
                 Err(NotReleased::Silent { is_acknowledged: is_acknowledged(&self.0) })
@@ -85,27 +105,15 @@ impl Connection {
         }
     }
 
-    /// Sends a line and waits for one of these answers. After an error the state of the lock is
-    /// unknown: the connection must be closed.
-    fn exchange(
-        &self,
-        line: &[u8],
-        until: Option<Moment>,
-        answers: &[Reply],
-    ) -> Result<Reply, NoReply> {
-        let answer = (&self.0).write_all(line).and_then(|()| self.answer(until, answers));
-        answer.map_err(failed)?.map_err(NoReply::Unexpected)
-    }
-
-    /// The inner error is an answer that is none of these.
+    /// Waits for an answer that is taken. The inner error is one that is not.
     ///
     /// # Errors
     /// The connection has ended, or no answer came in time.
-    fn answer(
+    fn answer<T>(
         &self,
         until: Option<Moment>,
-        answers: &[Reply],
-    ) -> io::Result<Result<Reply, String>> {
+        take: impl Fn(Reply) -> Option<T>,
+    ) -> io::Result<Result<T, String>> {
         let mut lines = Lines::default();
         let mut buffer = [0; 512];
         loop {
@@ -122,7 +130,7 @@ impl Connection {
                 }
                 Err(e) => return Err(e),
             };
-            if let Some(answer) = answer_in(&mut lines, &buffer[..received], answers).transpose() {
+            if let Some(answer) = answer_in(&mut lines, &buffer[..received], &take).transpose() {
                 return Ok(answer);
             }
             if is_last {
@@ -149,23 +157,32 @@ fn closed() -> io::Error {
     io::Error::new(ErrorKind::UnexpectedEof, "the server closed it")
 }
 
+fn answer_to_request(reply: Reply) -> Option<Answer> {
+    match reply {
+        Reply::Locked => Some(Answer::Locked),
+        Reply::Done => Some(Answer::Done),
+        Reply::QueueFull => Some(Answer::QueueFull),
+        Reply::Timeout => Some(Answer::TimedOut),
+        _ => None,
+    }
+}
+
 /// The answer that these bytes complete, if any.
 ///
 /// # Errors
-/// It is none of these, or something follows it.
-fn answer_in(
+/// It is not taken, or something follows it.
+fn answer_in<T>(
     lines: &mut Lines,
     mut bytes: &[u8],
-    answers: &[Reply],
-) -> Result<Option<Reply>, String> {
+    take: impl Fn(Reply) -> Option<T>,
+) -> Result<Option<T>, String> {
     let line = match lines.next_line(&mut bytes) {
         None => return Ok(None),
         Some(Line::TooLong(_)) => return Err("a very long line".to_owned()),
         Some(Line::Complete(line)) => line,
     };
-    let reply = Reply::parse(line).filter(|reply| answers.contains(reply));
-    let reply = reply.ok_or_else(|| beginning(line))?;
-    if bytes.is_empty() { Ok(Some(reply)) } else { Err(beginning(bytes)) }
+    let taken = Reply::parse(line).and_then(take).ok_or_else(|| beginning(line))?;
+    if bytes.is_empty() { Ok(Some(taken)) } else { Err(beginning(bytes)) }
 }
 
 fn beginning(bytes: &[u8]) -> String {
@@ -188,7 +205,7 @@ impl AsFd for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::act::{Failure, FailureKind};
+    use crate::run::act::FailureKind;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -197,11 +214,11 @@ mod tests {
     fn an_answer_that_is_there_is_not_too_late() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let connection = Connection::new(Stream::from(OwnedFd::from(ours)));
-        let exchange = || connection.exchange(b"\n", Some(now()), &[Reply::Locked]);
+        let exchange = || connection.ask(b"\n", Some(now()));
         (&theirs).write_all(b"LOCKED\n").expect("room");
-        assert_eq!(exchange(), Ok(Reply::Locked));
+        assert_eq!(exchange(), Ok(Answer::Locked));
         (&theirs).write_all(b"LOCK").expect("room");
-        let too_late = Failure::down("no answer".to_owned());
+        let too_late = failure(&too_late());
         assert_eq!(exchange(), Err(NoReply::Failed(too_late)));
     }
 
@@ -243,9 +260,9 @@ mod tests {
         for cut in 0..7 {
             let (first, rest) = b"LOCKED\n".split_at(cut);
             let mut lines = Lines::default();
-            let mut take = |bytes| answer_in(&mut lines, bytes, &[Reply::Locked, Reply::Done]);
+            let mut take = |bytes| answer_in(&mut lines, bytes, answer_to_request);
             assert_eq!(take(first), Ok(None));
-            assert_eq!(take(rest), Ok(Some(Reply::Locked)));
+            assert_eq!(take(rest), Ok(Some(Answer::Locked)));
         }
         for (said, shown) in [
             ("RELEASED\n", "RELEASED"),
@@ -253,7 +270,7 @@ mod tests {
             ("\n", ""),
             ("LOCKED\nDONE\n", "DONE\n"),
         ] {
-            let answer = answer_in(&mut Lines::default(), said.as_bytes(), &[Reply::Locked]);
+            let answer = answer_in(&mut Lines::default(), said.as_bytes(), answer_to_request);
             assert_eq!(answer, Err(shown.to_owned()), "{said:?}");
         }
     }

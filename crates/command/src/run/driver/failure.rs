@@ -5,7 +5,7 @@ use connect::is_closed;
 use std::io;
 
 pub(super) fn failure(e: &io::Error) -> Failure {
-    Failure { kind: kind(e), address: None, text: e.to_string() }
+    Failure { kind: kind(e), text: e.to_string() }
 }
 
 fn kind(e: &io::Error) -> FailureKind {

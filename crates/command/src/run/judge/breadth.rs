@@ -4,7 +4,7 @@
 use super::grants::Cause;
 use super::process::{Options, Process, Run};
 use super::steps::Step;
-use super::world::{Daemon, Host, Link, Resolver, Server, World};
+use super::world::{Daemon, Host, Link, Name, Resolver, Server, World};
 use crate::run::plan::{NoServer, OnLost, Plan, Talk};
 use protocol::UNLIMITED;
 use std::collections::{BTreeSet, HashSet};
@@ -59,11 +59,14 @@ fn start(scope: Scope) -> World {
         workers: 1,
         ignores_sigterm: false,
         is_foreign: false,
+        closes_copy: false,
         leaves_rest: false,
     };
+    let server = Server::new(&["10.0.0.1:7531"], now);
     let mut world = World {
         now,
-        servers: vec![Server::new("a", &["10.0.0.1:7531"], now)],
+        names: vec![Name::new("a", &server.addresses)],
+        servers: vec![server],
         connections: Vec::new(),
         hosts: vec![Host::new(1), Host::new(1)],
         runs: vec![Run::new(options.clone()), Run::new(options)],

@@ -2,18 +2,29 @@
 //! keeps its times.
 
 use super::process::Process;
-use super::world::{Daemon, Got, World};
+use super::world::{Daemon, Got, Name, Resolver, World};
 use crate::run::act::{
-    Act, Event, Failure, Guard, Limit, LimitKind, NoReply, NotReleased, Signalled, Uptime,
+    Act, Answer, Event, Failure, FailureKind, Guard, Limit, LimitKind, NoReply, NotReleased,
+    Signalled, Uptime,
 };
 use crate::run::ending::{Ending, JobEnd};
 use crate::run::line::{AfterLoss, Line, NoLock, NotGiven};
+use crate::run::moment::Moment;
 use crate::run::plan::NoServer;
-use protocol::Reply;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Acts while no time passes: one for each address of each server, a look, and what follows.
 const ACTS_AT_ONCE_MAX: u32 = 16;
+
+/// The most that an attempt takes at one address.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// How old the addresses of a name may be.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// A server runs that closes so many connections.
+const CLOSED_MAX: u32 = 4;
 
 /// For pauses between tries, and ticks of timers.
 const SLACK: Duration = Duration::from_millis(500);
@@ -24,8 +35,8 @@ const THERE_AFTER: Duration = Duration::from_secs(2);
 /// How long a daemon that hangs may delay the end of a `run` whose command has ended.
 const HANGING_RELEASE: Duration = Duration::from_secs(1);
 
-/// The same for one that does not even acknowledge.
-const RELEASE: Duration = Duration::from_secs(5);
+/// The same for one that does not even acknowledge, and for any other answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 type Checked = Result<(), String>;
 
@@ -53,11 +64,33 @@ impl World {
             }
         }
         self.check_losses_are_told(run, event, lines)?;
+        self.check_attempt(run, event, lines, act)?;
         if let Act::Ask { wait_s: Some(wait_s), .. } = act {
             let of = &self.runs[run];
             let ends = of.begun + Duration::from_secs(of.plan().wait_s.unwrap_or_default());
             let most = ends.saturating_sub(self.now) + Duration::from_secs(1);
             ensure(Duration::from_secs(*wait_s) < most, "it asks for more time than is left")?;
+        }
+        let begins = !matches!(before, Some((Act::Connect { .. }, _)));
+        if let Act::Connect { address, until } = act {
+            let is_brief = until.since(Moment(self.now)) <= CONNECT_MAX;
+            ensure(is_brief, "one silent address takes all the time")?;
+            if begins {
+                self.check_address(run, *address)?;
+            }
+        }
+        if let Act::Ask { until: Some(until), .. } | Act::AskUptime { until: Some(until), .. } = act
+        {
+            ensure(*until <= self.answers_until(run), "it waits for too long for an answer")?;
+        }
+        if let Act::Ask { .. } = act {
+            let number = self.runs[run].connection.expect("a connection");
+            let of = &self.connections[number];
+            let is_it = self.runs[run].seen.closed_by == Some((of.server, of.incarnation));
+            ensure(!is_it, "a wait that was ended is begun again")?;
+        }
+        if let (Act::AskWhoAnswers(servers), Some((Act::Ask { server, .. }, _))) = (act, &before) {
+            ensure(!servers.contains(server), "a server that is silent is asked once more")?;
         }
         if *event == Event::Started(Guard::Works) {
             self.check_has_looked(run, before.as_ref())?;
@@ -68,6 +101,26 @@ impl World {
         }
         self.check_patience(run, before.as_ref(), act)?;
         Ok(())
+    }
+
+    /// The latest moment for an answer: 5 s after the time of the wait, or that in which the server
+    /// may be away.
+    fn answers_until(&self, run: usize) -> Moment {
+        let of = &self.runs[run];
+        let ends = of.begun + Duration::from_secs(of.plan().wait_s.unwrap_or_default());
+        let away_until = of.seen.away_since.map(|since| since + self.tolerated(run, since));
+        let there = away_until.unwrap_or(self.now).min(self.now);
+        Moment((ends.max(there) + ANSWER).max(self.now + Duration::from_secs(1)))
+    }
+
+    /// Whether the address is that of a name, which is looked up again and again.
+    fn check_address(&self, run: usize, address: SocketAddr) -> Checked {
+        let is_of = |name: &Name| name.addresses.contains(&address);
+        let moved = self.names.iter().filter_map(|name| name.moved_at).max();
+        let changed = moved.max(self.hosts[run].resolver_changed_at);
+        let is_new = changed.is_some_and(|changed| self.now <= changed + FRESH_FOR + SLACK);
+        let works = self.hosts[run].resolver == Resolver::Works;
+        ensure(self.names.iter().any(is_of) || is_new || !works, "the name has moved")
     }
 
     fn count_acts(&mut self, run: usize) -> Checked {
@@ -82,33 +135,36 @@ impl World {
     /// Notes since when the server is away, as far as this run has tried.
     fn note(&mut self, run: usize, before: Option<&(Act, Duration)>, event: &Event, act: &Act) {
         let now = self.now;
+        let of = &self.runs[run];
+        let ends = of.plan().wait_s.map(|wait_s| of.begun + Duration::from_secs(wait_s));
+        let has_time = ends.is_none_or(|ends| now < ends);
         let tried = before.map_or(now, |(_, began)| *began);
         let seen = &mut self.runs[run].seen;
+        // An attempt looks up, and goes on with the next address.
+        let goes_on = matches!(act, Act::Connect { .. });
         match event {
-            Event::LookedUp(Err(_)) => _ = seen.away_since.get_or_insert(tried),
-            // The attempt goes on with the next address.
-            Event::Connected(Err(_)) if matches!(act, Act::Connect { .. }) => {
+            Event::LookedUp(_) | Event::Connected(Err(_)) if goes_on => {
                 seen.attempt.get_or_insert(tried);
             }
-            Event::Connected(Err(_)) => {
-                seen.away_since.get_or_insert(seen.attempt.take().unwrap_or(tried));
-                seen.tries += 1;
+            Event::LookedUp(_) | Event::Connected(_) => {
+                let began = seen.attempt.take().unwrap_or(tried);
+                if !matches!(event, Event::Connected(Ok(()))) {
+                    seen.away_since.get_or_insert(began);
+                }
+                seen.tries += u32::from(matches!(event, Event::Connected(_)));
             }
-            Event::Connected(Ok(())) => {
-                seen.attempt = None;
-                seen.tries += 1;
+            Event::Answered(Ok(_)) if has_time => (seen.away_since, seen.losses) = (None, 0),
+            Event::Uptime(Err(why))
+                if why.kind == FailureKind::Closed && now < seen.asked + THERE_AFTER =>
+            {
+                (seen.tries, seen.closed) = (0, seen.closed + 1);
             }
-            Event::Answered(Ok(_)) => (seen.away_since, seen.losses) = (None, 0),
-            Event::Answered(Err(_)) | Event::LostBeforeStart(_) => {
-                let was_there =
-                    now >= seen.asked + THERE_AFTER || matches!(event, Event::LostBeforeStart(_));
-                if was_there {
+            Event::Answered(Err(_)) | Event::Uptime(Err(_)) | Event::LostBeforeStart(_) => {
+                if has_time && now >= seen.asked + THERE_AFTER {
                     (seen.away_since, seen.losses) = (None, 0);
                 }
                 seen.away_since.get_or_insert(now);
-                if seen.losses == 0 {
-                    seen.tries = 0;
-                }
+                (seen.tries, seen.closed) = (0, 0);
                 seen.losses += 1;
             }
             _ => {}
@@ -127,22 +183,26 @@ impl World {
                 };
                 ensure(is_true, "no attempt has failed")
             }
-            Line::PassedOver(_, why) => self.check_is_away(run, event, why),
+            Line::PassedOver(_, why) => self.check_is_away(run, why),
             Line::WaitLost(..) => {
                 let is_end = |why: &NoReply| matches!(why, NoReply::Failed(_));
                 let is_true = match event {
                     Event::Answered(Err(why)) | Event::LostBeforeStart(why) => is_end(why),
+                    Event::Uptime(result) => result.is_err(),
                     _ => false,
                 };
                 ensure(is_true, "no wait was lost")
             }
-            Line::AsksForOwnKey => ensure(of.plan().is_own_key, "it asks for another key"),
+            Line::AsksForOwnKey => {
+                let may_wait = of.plan().is_own_key && of.plan().wait_s != Some(0);
+                ensure(may_wait, "it does not wait for itself")
+            }
             Line::GaveTheLock(_) | Line::NobodyDidTheWork => {
-                let is_true = *event == Event::Answered(Ok(Reply::Locked));
+                let is_true = *event == Event::Answered(Ok(Answer::Locked));
                 ensure(is_true, "no lock was given")
             }
             Line::AnotherDidTheWork => {
-                ensure(*event == Event::Answered(Ok(Reply::Done)), "nobody did the work")
+                ensure(*event == Event::Answered(Ok(Answer::Done)), "nobody did the work")
             }
             Line::NotGiven(why) => self.check_not_given(run, event, why),
             Line::Denied { .. } => ensure(
@@ -227,12 +287,24 @@ impl World {
                 let (_, last) = tried.last().ok_or("no server was tried")?;
                 // That line has judged it.
                 let is_judged = self.runs[run].plan().has_fallback;
-                if is_judged { Ok(()) } else { self.check_is_away(run, event, last) }
+                if is_judged { Ok(()) } else { self.check_is_away(run, last) }
             }
             // Of a wait without an answer, or of all servers that have followed.
-            NoLock::Lost(..) | NoLock::LostButAnswered { .. } => Ok(()),
+            NoLock::LostButAnswered { .. } => Ok(()),
+            NoLock::Lost(server, _) => {
+                let others = self.runs[run].plan().servers.iter().filter(|name| *name != server);
+                let answers = |name| self.answers(run, self.server_named(name));
+                let may_run = self.runs[run].plan().no_server == NoServer::Run;
+                ensure(!(may_run && others.into_iter().any(answers)), "another server answers")
+            }
             NoLock::TurnedAway { .. } => {
-                let is_true = matches!(event, Event::Uptime(Uptime::RunsSince | Uptime::Closed));
+                let is_true = match event {
+                    Event::Uptime(Ok(uptime)) => *uptime == Uptime::RunsSince,
+                    Event::Uptime(Err(why)) => {
+                        why.kind == FailureKind::Closed && self.runs[run].seen.closed == CLOSED_MAX
+                    }
+                    _ => false,
+                };
                 ensure(is_true, "it does not run")
             }
             NoLock::SeveralAddresses(_, addresses) => ensure(addresses.len() > 1, "one address"),
@@ -241,16 +313,13 @@ impl World {
     }
 
     /// A server counts as down only when it was away for as long as is tolerated, and was tried.
-    fn check_is_away(&self, run: usize, event: &Event, why: &Failure) -> Checked {
+    fn check_is_away(&self, run: usize, why: &Failure) -> Checked {
         let of = &self.runs[run];
-        if *event == Event::Uptime(Uptime::Silent) {
-            return Ok(());
-        }
         let Some(since) = of.seen.away_since else {
             return Err(format!("it was not away: {why}"));
         };
         ensure(
-            of.seen.tries > 0 || self.hosts[run].resolver != super::world::Resolver::Works,
+            of.seen.tries > 0 || self.hosts[run].resolver != Resolver::Works,
             "it was not tried since it was lost",
         )?;
         let tolerated = self.tolerated(run, since);
@@ -265,6 +334,29 @@ impl World {
         of.plan().tolerated(ends.map(|ends| ends.saturating_sub(since)))
     }
 
+    /// The first attempt that fails is told, and none fails for the resolver once an address is
+    /// known.
+    fn check_attempt(&mut self, run: usize, event: &Event, lines: &[Line], act: &Act) -> Checked {
+        let seen = &mut self.runs[run].seen;
+        seen.is_told &= seen.away_since.is_some();
+        seen.is_told |= lines.iter().any(|line| matches!(line, Line::Retries { .. }));
+        let is_told = seen.is_told;
+        match event {
+            Event::LookedUp(Ok(_)) => seen.is_found = true,
+            Event::LookedUp(Err(_)) if seen.is_found => {
+                let goes_on = matches!(act, Act::Connect { .. });
+                ensure(goes_on, "a resolver that fails ends an attempt")?;
+            }
+            _ => {}
+        }
+        if lines.iter().any(|line| matches!(line, Line::PassedOver(..))) {
+            (seen.is_found, seen.closed_by) = (false, None);
+        }
+        let has_failed = matches!(event, Event::LookedUp(Err(_)) | Event::Connected(Err(_)));
+        let goes_on = matches!(act, Act::Pause { .. });
+        ensure(is_told || !has_failed || !goes_on, "nobody hears that the server is away")
+    }
+
     /// The step that hears of the end of a lock says so.
     fn check_losses_are_told(&self, run: usize, event: &Event, lines: &[Line]) -> Checked {
         let of = &self.runs[run];
@@ -277,11 +369,6 @@ impl World {
                 let is_told = lines.iter().any(|line| matches!(line, Line::LockLost(..)));
                 let is_stopped = matches!(of.plan().on_lost, crate::run::plan::OnLost::Kill { .. });
                 ensure(is_told || is_stopped || woken.ended.is_some(), "a loss is not told")
-            }
-            // Nor does one that a running server has ended begin again.
-            Event::Uptime(Uptime::RunsSince) => {
-                let is_told = lines.iter().any(|line| matches!(line, Line::NotRun(_)));
-                ensure(is_told, "a wait that was ended is begun again")
             }
             Event::Released(Err(NotReleased::NoReply(_))) => {
                 let is_told = lines.iter().any(|line| matches!(line, Line::ReleaseFailed(..)));
@@ -352,23 +439,25 @@ impl World {
         if of.was_disturbed {
             return Ok(());
         }
-        let goes_on = matches!(act, Act::LookUp { .. } | Act::Connect { .. } | Act::Pause { .. });
-        if let Some(since) = of.seen.away_since.filter(|_| goes_on) {
-            let late = since + self.tolerated(run, since) + SLACK;
-            // There is an attempt after a loss at least.
-            let is_in_round = matches!(before, Some((Act::Connect { .. }, _)))
-                && matches!(act, Act::Connect { .. });
-            // So is a look whether it still runs, which a loss begins with.
-            let is_look = matches!(before, Some((Act::AskUptime { .. }, _)));
-            let is_in_time = self.now <= late || of.seen.tries == 0 || is_in_round || is_look;
-            ensure(is_in_time, &format!("away since {since:?}, and tried still"))?;
+        if let Some(since) = of.seen.away_since {
+            let is_late = self.now > since + self.tolerated(run, since) + SLACK;
+            let goes_on = match act {
+                // There is an attempt after a loss at least, and more of them while it closes what
+                // is asked whether it still runs.
+                Act::LookUp { .. } | Act::Connect { .. } | Act::Pause { .. } => {
+                    of.seen.tries > 0 || of.seen.closed >= CLOSED_MAX
+                }
+                Act::Ask { .. } => of.seen.losses > 1,
+                _ => false,
+            };
+            ensure(!(is_late && goes_on), &format!("away since {since:?}, and tried still"))?;
         }
         match before {
             Some((Act::Release { .. }, since)) => {
                 ensure(self.now <= *since + HANGING_RELEASE + SLACK, "a daemon that hangs delays")
             }
             Some((Act::AwaitReleased { .. }, since)) => {
-                ensure(self.now <= *since + RELEASE + SLACK, "a silent daemon delays the end")
+                ensure(self.now <= *since + ANSWER + SLACK, "a silent daemon delays the end")
             }
             _ => Ok(()),
         }
@@ -378,9 +467,10 @@ impl World {
     pub(super) fn check_times(&self) -> Checked {
         for of in &self.runs {
             let (Process::Lives, Some(wait_s)) = (of.process, of.plan().wait_s) else { continue };
-            // The answer, looks at servers, and each server that is asked.
+            // Each server may take 5 s to answer, be away for 2 s then, and have 5 s again; and the
+            // last one 5 s to say why it refuses.
             let servers = of.plan().servers.len() as u64;
-            let most = Duration::from_secs(wait_s + 5 + servers * 45);
+            let most = Duration::from_secs(wait_s + servers * (5 + 2 + 5) + 5) + SLACK;
             let is_late = of.job.is_none() && self.now > of.begun + most;
             ensure(!is_late || of.was_disturbed, "the wait is over, and it waits still")?;
         }

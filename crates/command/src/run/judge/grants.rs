@@ -1,12 +1,15 @@
 //! Grants: from when to when a daemon gives a run the lock, and why that ends. Two commands may run
 //! at once for a known cause only, and with `--on-lost kill` for a known time.
 
-use super::process::{Job, Process};
+use super::process::{Job, Process, Run};
 use super::world::World;
+use crate::run::line::Line;
 use crate::run::plan::OnLost;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The rows of "Can two run at once?" (docs/guide/scripts.md), and ends that need none.
+/// Why a grant ends, or two live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Cause {
     /// Given back: the command has ended.
@@ -21,13 +24,55 @@ pub(super) enum Cause {
     MaxHold,
     /// Each request has its own `-n`.
     WorkersDiffer,
-    /// Another server has given the lock.
-    OtherServer,
+    /// Another server has given the lock, by another list.
+    ListsDiffer,
+    /// The key's own server was passed over.
+    ServerAway,
+    /// A name's addresses are those of several servers.
+    SeveralAddresses,
+    /// One of IPv4 and one of IPv6.
+    FamiliesDiffer,
+    NameMoved,
     WithoutLock,
     /// The lock was lost between the look and the start.
     LostBeforeStart,
     /// A stopped `run` stops nothing.
     RunWasStopped,
+    HostSlept,
+}
+
+impl Cause {
+    /// The first column of its row, if it has one.
+    pub(super) fn row(self) -> Option<&'static str> {
+        Some(match self {
+            Cause::Released => return None,
+            Cause::GivenUp => "The first's `poolcounter run` is killed by `SIGKILL`.",
+            Cause::DaemonEnded => "The daemon ends or crashes, and starts again.",
+            Cause::HostCrashed | Cause::HostSlept => {
+                "The daemon's host crashes and restarts, or the first's host sleeps."
+            }
+            Cause::Vanished => "The network between the daemon and the first is cut.",
+            Cause::Freed | Cause::MaxHold => {
+                "`max-hold` or an operator's `FREE` closes the first's connection."
+            }
+            Cause::WorkersDiffer => "`-n` differs.",
+            Cause::ListsDiffer => {
+                "The hosts' lists differ, if only in spelling (`10.1.2.3` and `10.1.2.3:7531`), \
+                 or one has none and asks its own daemon."
+            }
+            Cause::ServerAway => "The key's own server drains, or can't be reached.",
+            Cause::SeveralAddresses => {
+                "A server's name has several addresses, with a daemon on each."
+            }
+            Cause::FamiliesDiffer => "It has one of IPv4 and one of IPv6, with a daemon on each.",
+            Cause::NameMoved => "A name becomes that of another daemon.",
+            Cause::WithoutLock => "The second has `--no-server run`, and no server answers it.",
+            Cause::LostBeforeStart => "The first's lock is lost while its command starts.",
+            Cause::RunWasStopped => {
+                "The first's `poolcounter run` alone is stopped, and its lock is lost."
+            }
+        })
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -95,7 +140,7 @@ impl World {
         let grants = [(first, &self.grants[of_first]), (second, &self.grants[of_second])];
         let server = |grant: &Grant| self.connections[grant.connection].server;
         if server(grants[0].1) != server(grants[1].1) {
-            return Ok(Cause::OtherServer);
+            return self.cause_of_other_servers(grants.map(|(_, grant)| grant.run));
         }
         let ended = grants.into_iter().filter(|(_, grant)| grant.ended.is_some());
         // Which ended first has let the other one in.
@@ -103,6 +148,27 @@ impl World {
             Some((job, grant)) => self.cause_of_end(job, grant, second.started.max(first.started)),
             None if grants.iter().any(|(_, grant)| grant.workers > 1) => Ok(Cause::WorkersDiffer),
             None => Err("both have the lock".to_owned()),
+        }
+    }
+
+    /// Why two servers have given the lock to these runs.
+    fn cause_of_other_servers(&self, runs: [usize; 2]) -> Result<Cause, String> {
+        let [one, other] = runs.map(|run| &self.runs[run]);
+        if one.plan().servers != other.plan().servers {
+            return Ok(Cause::ListsDiffer);
+        }
+        let has_gone_on =
+            |of: &Run| of.lines.iter().any(|line| matches!(line, Line::PassedOver(..)));
+        let name = &self.names[0];
+        let servers: BTreeSet<usize> =
+            name.addresses.iter().map(|&at| self.server_of(at)).collect();
+        let families = name.addresses.iter().map(SocketAddr::is_ipv4).collect::<BTreeSet<bool>>();
+        match () {
+            () if has_gone_on(one) || has_gone_on(other) => Ok(Cause::ServerAway),
+            () if name.moved_at.is_some() => Ok(Cause::NameMoved),
+            () if servers.len() > 1 && families.len() > 1 => Ok(Cause::FamiliesDiffer),
+            () if servers.len() > 1 => Ok(Cause::SeveralAddresses),
+            () => Err("two servers gave the lock".to_owned()),
         }
     }
 
@@ -125,7 +191,11 @@ impl World {
             return Err(format!("it was given back at {ended:?}, and the command runs: {cause:?}"));
         }
         if of.was_disturbed || of.options.is_foreign || of.process != Process::Lives {
-            return Ok(if of.was_disturbed { Cause::RunWasStopped } else { cause });
+            return Ok(match cause {
+                _ if self.hosts[grant.run].has_slept() => Cause::HostSlept,
+                _ if of.was_disturbed => Cause::RunWasStopped,
+                cause => cause,
+            });
         }
         let OnLost::Kill { after } = of.plan().on_lost else { return Ok(cause) };
         let more = match cause {

@@ -1,20 +1,21 @@
 //! A `run` in its world: carries out what its machine decides, as the driver does, and the command.
 
-use super::world::{Daemon, Got, KEY, RULES, Resolver, Sent, Server, World};
+use super::world::{Daemon, Got, KEY, RULES, Resolver, Sent, World};
 use crate::run::act::{
-    AboutKey, Act, Event, Failure, FailureKind, Guard, Limit, LimitKind, NoReply, NotReleased,
-    Signalled, Uptime, Watched, Woken,
+    AboutKey, Act, Answer, Event, Failure, FailureKind, Guard, Limit, LimitKind, NoReply,
+    NotReleased, Signalled, Uptime, Watched, Woken,
 };
 use crate::run::ending::{Ending, JobEnd};
 use crate::run::line::Line;
 use crate::run::machine::Machine;
 use crate::run::moment::Moment;
 use crate::run::plan::Plan;
+use connect::ServerName;
 use engine::view::Phase;
 use protocol::{Mode, Reply};
 use std::time::Duration;
 
-/// How long a server may take to tell its uptime (`StatsConnection`).
+/// How long a server may take to tell of a key, or that it runs (`StatsConnection`).
 const STATS_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) const SIGTERM: i32 = 15;
@@ -28,6 +29,8 @@ pub(super) struct Options {
     pub(super) ignores_sigterm: bool,
     /// It has another user's rights.
     pub(super) is_foreign: bool,
+    /// It does not keep the connection that it inherits.
+    pub(super) closes_copy: bool,
     /// It leaves a process behind.
     pub(super) leaves_rest: bool,
 }
@@ -62,6 +65,14 @@ pub(super) struct Seen {
     pub(super) tries: u32,
     /// How many waits it has lost since then.
     pub(super) losses: u32,
+    /// How many connections it has closed since it lost the last one of them.
+    pub(super) closed: u32,
+    /// Whether it was told that the server is away.
+    pub(super) is_told: bool,
+    /// Whether the addresses of the server are known.
+    pub(super) is_found: bool,
+    /// The server's process that has ended the last wait by closing its connection.
+    pub(super) closed_by: Option<(usize, u32)>,
     /// Acts since time has passed.
     pub(super) acts: (Duration, u32),
     /// When the last question was sent.
@@ -144,7 +155,7 @@ impl Run {
 }
 
 fn failed(kind: FailureKind, text: &str) -> Failure {
-    Failure { kind, address: None, text: text.to_owned() }
+    Failure { kind, text: text.to_owned() }
 }
 
 impl World {
@@ -175,29 +186,20 @@ impl World {
             || match &pending.act {
                 Act::LookUp { .. } => self.hosts[run].resolver != Resolver::Hangs,
                 Act::Connect { address, .. } => self.reaches(run, self.server_of(*address)),
-                Act::Ask { .. } | Act::Release { .. } | Act::AwaitReleased { .. } => {
+                Act::Ask { .. }
+                | Act::AskUptime { .. }
+                | Act::Release { .. }
+                | Act::AwaitReleased { .. } => {
                     let connection = of.connection.expect("a connection");
                     !self.connections[connection].inbox.is_empty()
-                }
-                Act::AskUptime { address, since, .. } => {
-                    let server = self.server_of(*address);
-                    self.uptime(run, server, *since, self.are_due(run, pending)).is_some()
                 }
                 Act::Pause { .. } => false,
                 Act::Watch { what, .. } => self.woken(run, *what) != Woken::default(),
                 Act::AskAboutKey(server) => {
-                    let is_it = |of: &&Server| of.name == *server;
-                    let of = self.servers.iter().find(is_it).expect("a server");
-                    of.daemon != Daemon::Hangs
+                    self.servers[self.server_named(server)].daemon != Daemon::Hangs
                 }
                 _ => true,
             }
-    }
-
-    /// Whether the time of an act is over, and that of its connection.
-    fn are_due(&self, run: usize, pending: &Pending) -> (bool, bool) {
-        let connects_until = pending.since + Duration::from_secs(2);
-        (self.due(run).is_some_and(|due| due <= self.now), connects_until <= self.now)
     }
 
     /// Completes the act of a run.
@@ -228,9 +230,10 @@ impl World {
             | Act::Pause { until }
             | Act::Release { until }
             | Act::AwaitReleased { until } => Some(*until),
-            Act::AskUptime { until, .. } => Some(*until + STATS_TIMEOUT),
-            Act::Ask { until, .. } | Act::Watch { until, .. } => *until,
-            Act::AskAboutKey(_) | Act::AskWhoAnswers => Some(Moment(self.now) + STATS_TIMEOUT),
+            Act::Ask { until, .. } | Act::AskUptime { until, .. } | Act::Watch { until, .. } => {
+                *until
+            }
+            Act::AskAboutKey(_) | Act::AskWhoAnswers(_) => Some(Moment(self.now) + STATS_TIMEOUT),
             _ => None,
         };
         let awake = self.hosts[run].awake(self.now);
@@ -247,10 +250,16 @@ impl World {
                 self.runs[run].seen.asked = self.now;
                 self.send(connection, Sent::Acquire { mode, workers, max_queue, wait_s });
             }
+            Act::AskUptime { .. } => {
+                let connection = self.runs[run].connection.expect("a connection");
+                self.runs[run].seen.asked = self.now;
+                self.send(connection, Sent::Uptime);
+            }
             Act::Release { .. } => {
                 let connection = self.runs[run].connection.expect("a lock");
                 self.send(connection, Sent::Release);
             }
+            Act::StartWithoutLock => self.shut_own(run),
             Act::End(ending) => {
                 self.shut_own(run);
                 self.runs[run].process = Process::Ended(ending);
@@ -271,10 +280,7 @@ impl World {
         let is_due = self.due(run).is_some_and(|due| due <= self.now);
         let event = match pending.act {
             Act::LookUp { server, .. } => match self.hosts[run].resolver {
-                Resolver::Works => {
-                    let found = self.servers.iter().find(|of| of.name == server)?;
-                    Event::LookedUp(Ok(found.addresses.clone()))
-                }
+                Resolver::Works => Event::LookedUp(Ok(self.addresses_of(&server).to_vec())),
                 Resolver::Fails => {
                     Event::LookedUp(Err(failed(FailureKind::Lasting, "no name server")))
                 }
@@ -297,16 +303,27 @@ impl World {
                 }
             }
             Act::Ask { .. } => {
-                let answer = self.answer_of(run, is_due)?;
-                if answer != Ok(Reply::Locked) {
+                let answer = self.answer_of(run, is_due)?.map(|got| match got {
+                    Got::Reply(Reply::Locked) => Answer::Locked,
+                    Got::Reply(Reply::Done) => Answer::Done,
+                    Got::Reply(Reply::QueueFull) => Answer::QueueFull,
+                    Got::Reply(Reply::Timeout) => Answer::TimedOut,
+                    got => unreachable!("{got:?}"),
+                });
+                if answer != Ok(Answer::Locked) {
                     self.shut_own(run);
                 }
-                Event::Answered(answer)
+                Event::Answered(answer.map_err(NoReply::Failed))
             }
-            Act::AskUptime { address, since, .. } => {
-                let server = self.server_of(address);
-                let are_due = self.are_due(run, &pending);
-                Event::Uptime(self.uptime(run, server, since, are_due)?)
+            Act::AskUptime { since, .. } => {
+                let uptime = self.answer_of(run, is_due)?.map(|got| match got {
+                    Got::Uptime(started) if Moment(started) <= since => Uptime::RunsSince,
+                    _ => Uptime::HasEnded,
+                });
+                if uptime.is_err() {
+                    self.shut_own(run);
+                }
+                Event::Uptime(uptime)
             }
             Act::Pause { .. } => is_due.then_some(Event::Done)?,
             Act::StartIfHeld => {
@@ -315,7 +332,7 @@ impl World {
                     (None, Some(Got::End(_))) => {
                         let why = self.answer_of(run, false)?.expect_err("an end");
                         self.shut_own(run);
-                        Event::LostBeforeStart(why)
+                        Event::LostBeforeStart(NoReply::Failed(why))
                     }
                     (None, _) => {
                         let pending = self.runs[run].act.as_mut().expect("an act");
@@ -359,7 +376,9 @@ impl World {
             Act::Release { .. } | Act::AwaitReleased { .. } => {
                 let connection = self.runs[run].connection.expect("a lock");
                 let answer = match self.answer_of(run, false) {
-                    Some(answer) => answer.map(drop).map_err(NotReleased::NoReply),
+                    Some(answer) => {
+                        answer.map(drop).map_err(|why| NotReleased::NoReply(NoReply::Failed(why)))
+                    }
                     None if is_due => {
                         let is_acknowledged = self.is_acknowledged(connection);
                         Err(NotReleased::Silent { is_acknowledged })
@@ -369,7 +388,7 @@ impl World {
                 Event::Released(answer)
             }
             Act::AskAboutKey(server) => {
-                let server = self.servers.iter().position(|of| of.name == server)?;
+                let server = self.server_named(&server);
                 let answers = self.reaches(run, server)
                     && self.servers[server].accepts()
                     && self.hosts[run].resolver == Resolver::Works;
@@ -379,54 +398,42 @@ impl World {
                     _ => Event::AboutKey(AboutKey::default()),
                 }
             }
-            Act::AskWhoAnswers => {
-                let servers = self.runs[run].plan().servers.clone();
-                let answers = |name: &connect::ServerName| {
-                    let number = self.servers.iter().position(|of| of.name == *name)?;
-                    let of = &self.servers[number];
-                    let answers = self.reaches(run, number) && of.daemon == Daemon::Runs;
-                    (answers && of.accepts() && !of.admits_nobody).then(|| name.clone())
-                };
-                Event::Answering(servers.iter().find_map(answers))
+            Act::AskWhoAnswers(servers) => {
+                let answers = |name: &ServerName| self.answers(run, self.server_named(name));
+                Event::Answering(servers.into_iter().find(answers))
             }
             Act::End(_) => return None,
         };
         Some(Some(event))
     }
 
+    /// Whether a server tells that it runs.
+    pub(super) fn answers(&self, run: usize, server: usize) -> bool {
+        let of = &self.servers[server];
+        let answers = self.reaches(run, server) && of.daemon == Daemon::Runs;
+        answers && of.accepts() && !of.admits_nobody
+    }
+
     /// What is there to read, in order.
-    fn answer_of(&mut self, run: usize, is_due: bool) -> Option<Result<Reply, NoReply>> {
+    fn answer_of(&mut self, run: usize, is_due: bool) -> Option<Result<Got, Failure>> {
         let connection = self.runs[run].connection.expect("a connection");
         let of = &mut self.connections[connection];
         match of.inbox.front().copied() {
-            Some(Got::Reply(reply)) => {
-                of.inbox.pop_front();
-                Some(Ok(reply))
-            }
             // An end stays.
-            Some(Got::End(kind)) => Some(Err(NoReply::Failed(failed(kind, "the end")))),
-            None if is_due => Some(Err(NoReply::Failed(failed(FailureKind::Down, "no answer")))),
+            Some(Got::End(kind)) => {
+                let process = (of.server, of.incarnation);
+                let of = &mut self.runs[run];
+                if !matches!(of.act.as_ref()?.act, Act::AskUptime { .. }) {
+                    of.seen.closed_by = (kind == FailureKind::Closed).then_some(process);
+                }
+                Some(Err(failed(kind, "the end")))
+            }
+            Some(got) => {
+                of.inbox.pop_front();
+                Some(Ok(got))
+            }
+            None if is_due => Some(Err(failed(FailureKind::Down, "no answer"))),
             None => None,
-        }
-    }
-
-    fn uptime(
-        &self,
-        run: usize,
-        server: usize,
-        since: Moment,
-        (is_due, is_due_to_connect): (bool, bool),
-    ) -> Option<Uptime> {
-        let of = &self.servers[server];
-        if !self.reaches(run, server) {
-            return is_due_to_connect.then_some(Uptime::HasEnded);
-        }
-        match of.daemon {
-            _ if !of.accepts() => Some(Uptime::HasEnded),
-            Daemon::Hangs => is_due.then_some(Uptime::Silent),
-            _ if of.admits_nobody => Some(Uptime::Closed),
-            _ if Moment(of.started) <= since => Some(Uptime::RunsSince),
-            _ => Some(Uptime::HasEnded),
         }
     }
 

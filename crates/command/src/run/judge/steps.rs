@@ -2,7 +2,7 @@
 
 use super::grants::Cause;
 use super::process::{Options, Pending, Process, Run};
-use super::world::{Daemon, Host, RULES, Resolver, Server, World};
+use super::world::{Daemon, Host, Name, RULES, Resolver, Server, World};
 use crate::run::act::Act;
 use crate::run::ending::JobEnd;
 use crate::run::line::{Line, NoLock};
@@ -13,6 +13,9 @@ use std::time::Duration;
 /// How long runs may take to end, one after the other, when all is well: what TCP's timers take to
 /// notice it, looks at servers, and what a wait without an end takes.
 const HEALED_RUN_MAX: Duration = Duration::from_secs(200);
+
+/// The server whose address the first name gets if it moves.
+const ELSEWHERE: usize = 2;
 
 /// The same until a server is asked that is there.
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -45,6 +48,8 @@ pub(super) enum Step {
         from_server: bool,
     },
     Resolve(usize, Resolver),
+    /// The first name becomes that of another server.
+    Move,
     Stop(usize),
     Continue(usize),
     Terminate(usize),
@@ -54,16 +59,22 @@ pub(super) enum Step {
 }
 
 /// Numbers that follow from a seed (splitmix64).
-pub(super) struct Choices(u64);
+pub(super) struct Choices {
+    state: u64,
+    /// Much happens to the first daemon, in little time.
+    is_restless: bool,
+}
 
 impl Choices {
     pub(super) fn new(seed: u64) -> Choices {
-        Choices(seed)
+        let mut choices = Choices { state: seed, is_restless: false };
+        choices.is_restless = choices.below(4) == 0;
+        choices
     }
 
     pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % end
@@ -78,14 +89,23 @@ impl Choices {
 pub(super) fn start(choices: &mut Choices) -> World {
     let now = Duration::from_secs(1_000);
     let servers = vec![
-        Server::new("a", &["10.0.0.1:7531", "[2001:db8::1]:7531"], now),
-        Server::new("b", &["10.0.0.2:7531"], now),
+        Server::new(&["10.0.0.1:7531", "[2001:db8::1]:7531"], now),
+        Server::new(&["10.0.0.2:7531"], now),
+        Server::new(&["10.0.0.3:7531", "[2001:db8::3]:7531"], now),
     ];
+    let address = |server: usize, number: usize| servers[server].addresses[number];
+    let of_a = match choices.below(16) {
+        // Two daemons of one name.
+        0 => vec![address(0, 0), address(ELSEWHERE, 1)],
+        1 => vec![address(0, 0), address(ELSEWHERE, 0)],
+        _ => servers[0].addresses.clone(),
+    };
+    let names = vec![Name::new("a", &of_a), Name::new("b", &servers[1].addresses)];
     let differ = choices.below(8) == 0;
     let runs: Vec<Run> = (0..3).map(|_| Run::new(options(choices, differ))).collect();
     let hosts = runs.iter().map(|_| Host::new(servers.len())).collect();
     let (connections, grants) = (Vec::new(), Vec::new());
-    World { now, servers, connections, hosts, runs, grants }
+    World { now, servers, names, connections, hosts, runs, grants }
 }
 
 fn options(choices: &mut Choices, may_differ: bool) -> Options {
@@ -121,6 +141,7 @@ fn options(choices: &mut Choices, may_differ: bool) -> Options {
         workers,
         ignores_sigterm: choices.below(4) == 0,
         is_foreign: choices.below(12) == 0,
+        closes_copy: choices.below(2) == 0,
         leaves_rest: choices.below(4) == 0,
     }
 }
@@ -140,7 +161,11 @@ impl World {
             return Some(Step::Run(choices.one(&ready)));
         }
         if ready.is_empty() && dice < 60 {
-            let most_ms = choices.one(&[50, 1_000, 20_000, 100_000]);
+            let most_ms = if choices.is_restless {
+                choices.one(&[50, 1_000, 2_500, 5_000])
+            } else {
+                choices.one(&[50, 1_000, 20_000, 100_000])
+            };
             return Some(Step::Advance(Duration::from_millis(most_ms)));
         }
         Some(self.choose_fault(choices))
@@ -153,6 +178,14 @@ impl World {
         let flag = choices.below(2) == 0;
         if of.process == Process::NotBegun {
             return Step::Begin(run);
+        }
+        if choices.is_restless && choices.below(4) > 0 {
+            return match self.servers[0].daemon {
+                Daemon::None | Daemon::HostIsDown => Step::StartDaemon(0),
+                Daemon::Runs if flag => Step::Hang(0),
+                Daemon::Hangs if choices.below(4) == 0 => Step::HangNoMore(0),
+                Daemon::Runs | Daemon::Hangs => Step::EndDaemon(0),
+            };
         }
         match choices.below(30) {
             0..=5 => Step::EndJob(run, choices.one(&[0, 0, 1])),
@@ -178,6 +211,7 @@ impl World {
             25 => Step::Continue(run),
             26 => Step::Terminate(run),
             27 if choices.below(3) == 0 => Step::Kill(run),
+            27 if choices.below(3) == 0 => Step::Move,
             28 => Step::Sleep(run),
             _ => Step::Wake(run),
         }
@@ -226,7 +260,14 @@ impl World {
                 (link.to_server, link.from_server) = (to_server, from_server);
                 self.settle(Cause::Released);
             }
-            Step::Resolve(run, resolver) => self.hosts[run].resolver = resolver,
+            Step::Move => {
+                let to = self.servers[ELSEWHERE].addresses[..1].to_vec();
+                (self.names[0].addresses, self.names[0].moved_at) = (to, Some(self.now));
+            }
+            Step::Resolve(run, resolver) => {
+                let host = &mut self.hosts[run];
+                (host.resolver, host.resolver_changed_at) = (resolver, Some(self.now));
+            }
             Step::Stop(run) if self.runs[run].process == Process::Lives => {
                 (self.runs[run].is_stopped, self.runs[run].was_disturbed) = (true, true);
             }

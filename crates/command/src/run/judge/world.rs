@@ -41,6 +41,8 @@ pub(super) const RULES: [&str; 8] = [
 pub(super) struct World {
     pub(super) now: Duration,
     pub(super) servers: Vec<Server>,
+    /// What a resolver says.
+    pub(super) names: Vec<Name>,
     pub(super) connections: Vec<Connection>,
     /// One for each run.
     pub(super) hosts: Vec<Host>,
@@ -54,6 +56,7 @@ pub(super) struct Host {
     /// In all, before that.
     slept: Duration,
     pub(super) resolver: Resolver,
+    pub(super) resolver_changed_at: Option<Duration>,
     pub(super) links: Vec<Link>,
 }
 
@@ -80,9 +83,16 @@ pub(super) enum Daemon {
     Hangs,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Name {
+    pub(super) name: ServerName,
+    pub(super) addresses: Vec<SocketAddr>,
+    /// When it was others before.
+    pub(super) moved_at: Option<Duration>,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    pub(super) name: ServerName,
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) daemon: Daemon,
     /// Each process that began without the locks of the one before.
@@ -125,6 +135,7 @@ pub(super) struct Connection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Acquire { mode: Mode, workers: u32, max_queue: u32, wait_s: Option<u64> },
+    Uptime,
     Release,
     End,
 }
@@ -132,18 +143,30 @@ pub(super) enum Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Got {
     Reply(Reply),
+    /// When the daemon's process began.
+    Uptime(Duration),
     End(FailureKind),
 }
 
 impl Host {
     pub(super) fn new(servers: usize) -> Host {
         let links = vec![Link { to_server: true, from_server: true }; servers];
-        Host { asleep_since: None, slept: Duration::ZERO, resolver: Resolver::Works, links }
+        Host {
+            asleep_since: None,
+            slept: Duration::ZERO,
+            resolver: Resolver::Works,
+            resolver_changed_at: None,
+            links,
+        }
     }
 
     /// Its clock that stands still in sleep.
     pub(super) fn awake(&self, now: Duration) -> Duration {
         self.asleep_since.unwrap_or(now) - self.slept
+    }
+
+    pub(super) fn has_slept(&self) -> bool {
+        self.asleep_since.is_some() || !self.slept.is_zero()
     }
 
     pub(super) fn wake(&mut self, now: Duration) {
@@ -161,10 +184,16 @@ impl Host {
     }
 }
 
+impl Name {
+    pub(super) fn new(name: &str, addresses: &[SocketAddr]) -> Name {
+        let name = name.parse().expect("a name");
+        Name { name, addresses: addresses.to_vec(), moved_at: None }
+    }
+}
+
 impl Server {
-    pub(super) fn new(name: &str, addresses: &[&str], now: Duration) -> Server {
+    pub(super) fn new(addresses: &[&str], now: Duration) -> Server {
         Server {
-            name: name.parse().expect("a name"),
             addresses: addresses.iter().map(|one| one.parse().expect("an address")).collect(),
             daemon: Daemon::Runs,
             incarnation: 0,
@@ -192,6 +221,15 @@ pub(super) fn time(now: Duration) -> Time {
 }
 
 impl World {
+    pub(super) fn addresses_of(&self, name: &ServerName) -> &[SocketAddr] {
+        let of = self.names.iter().find(|of| of.name == *name);
+        &of.expect("a name").addresses
+    }
+
+    pub(super) fn server_named(&self, name: &ServerName) -> usize {
+        self.server_of(self.addresses_of(name)[0])
+    }
+
     pub(super) fn server_of(&self, address: SocketAddr) -> usize {
         let has = |server: &Server| server.addresses.contains(&address);
         self.servers.iter().position(has).expect("a server")
@@ -327,6 +365,7 @@ impl World {
                 engine.acquire(client, &request, now);
                 self.answer(server, Some((number, workers)), Cause::Released);
             }
+            Sent::Uptime => of.coming.push_back(Got::Uptime(self.servers[server].started)),
             Sent::Release => {
                 self.servers[server].engine.release(client, now);
                 self.answer(server, None, Cause::Released);
@@ -552,6 +591,7 @@ impl World {
             Process::Killed => of
                 .job
                 .as_ref()
+                .filter(|_| !of.options.closes_copy)
                 .is_some_and(|job| job.has_process() && job.inherits == Some(connection)),
             Process::NotBegun | Process::Ended(_) => false,
         }

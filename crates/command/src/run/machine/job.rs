@@ -1,6 +1,6 @@
 //! The command as a job while a lock is held: what its end, a lost lock and signals lead to.
 
-use super::{ANSWER_TIMEOUT, Machine, State};
+use super::{Machine, State};
 use crate::run::act::{Act, Guard, NotReleased, Signalled, Watched, Woken};
 use crate::run::ending::{Ending, JobEnd};
 use crate::run::line::{AfterLoss, Line};
@@ -15,7 +15,10 @@ use std::time::Duration;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const KILLED_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a daemon may take to confirm a release before it counts as one that hangs.
+/// How long a daemon may take to confirm a release.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long it may take before it counts as one that hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 /// A command that runs, or what it has left behind.

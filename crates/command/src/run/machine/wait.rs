@@ -1,41 +1,51 @@
 //! Gets the lock: goes through the servers that may be asked, and begins a wait again whose
 //! connection is lost, as long as there is time.
 
-use super::{ANSWER_TIMEOUT, Machine, State};
-use crate::run::act::{Act, Failure, FailureKind, NoReply, Uptime};
+use super::{Machine, Refused, State};
+use crate::run::act::{Act, Answer, Failure, FailureKind, NoReply, Uptime};
+use crate::run::ending::Ending;
 use crate::run::line::{Line, NoLock};
 use crate::run::moment::Moment;
 use crate::run::plan::Talk;
 use crate::run::request::wait_s;
 use connect::ServerName;
-use protocol::Reply;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// How long a server may take to answer, once the time of the wait is over, or that in which it may
+/// be away; and how long in any case. A busy one answers in a fraction of this.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// A server that has kept a request for so long is there: one that ends at once was not.
 const THERE_AFTER: Duration = Duration::from_secs(2);
 
-/// How long a server may take to accept a connection for a question about itself.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Between two attempts to connect to a server.
+/// Between two attempts to reach a server.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often to look at a server that closes new connections too: a process that ends may close
-/// its listener last.
-const LOOKS: u32 = 4;
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long an address may be silent in one attempt: the kernel sends a lost packet again after a
+/// second, and a name may be that of another address by then.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long addresses are used that were found, and how long a resolver then has to confirm them.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+/// How many connections a server may close before it counts as one that runs: a process that ends
+/// may close its listener last.
+const CLOSED_MAX: u32 = 4;
 
 /// A server that is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Visit {
     pub(super) server: ServerName,
-    /// Empty before it is looked up.
-    addresses: Vec<SocketAddr>,
+    /// Its addresses, and when they were looked up.
+    found: Option<(Vec<SocketAddr>, Moment)>,
     /// Where it was asked.
     last: Option<SocketAddr>,
     /// Nothing while it is there: it has answered, or kept a request for a while.
     away: Option<Away>,
+    /// It has closed the last connection, and may run still.
+    doubt: Option<Doubt>,
 }
 
 /// A server that is not there.
@@ -45,11 +55,22 @@ struct Away {
     since: Moment,
     /// When it counts as down.
     until: Moment,
-    /// It has lost a wait since.
-    has_lost: bool,
+    /// How many waits it has lost since.
+    losses: u32,
+    is_told: bool,
 }
 
-/// An attempt to connect to each address of a server, one after the other.
+/// Whether the process still runs that has closed a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Doubt {
+    /// When it was asked for the lock.
+    asked_at: Moment,
+    had_lock: bool,
+    /// How many connections it has closed since.
+    closed: u32,
+}
+
+/// An attempt to reach a server: at each address, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Round {
     began: Moment,
@@ -57,46 +78,59 @@ pub(super) struct Round {
     address: SocketAddr,
     /// Those that follow.
     rest: Vec<SocketAddr>,
+    failures: Vec<Failure>,
 }
 
-/// A question for the lock.
+/// A question that a server has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Asked {
-    address: SocketAddr,
     at: Moment,
+    /// When it is late; `None` is never.
+    until: Option<Moment>,
     had_lock: bool,
 }
 
-/// Whether a server still runs that has closed the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Examination {
-    asked: Asked,
-    /// After an attempt that had followed another loss.
-    has_lost_before: bool,
-    looks: u32,
-}
-
 impl Visit {
+    fn new(server: ServerName) -> Visit {
+        Visit { server, found: None, last: None, away: None, doubt: None }
+    }
+
     /// Where to try. Another address than the last one may be that of another server, which has run
     /// for longer; others that waited come back to the last one too. So the rest of them is tried
     /// in the second half of the time.
-    fn tried_addresses(&self, now: Moment) -> Vec<SocketAddr> {
+    fn tried_addresses(&self, found: &[SocketAddr], now: Moment) -> Vec<SocketAddr> {
         let is_early = |away: Away| now.since(away.since) < away.until.since(away.since) / 2;
-        match (self.last, self.away) {
-            (Some(last), Some(away)) if is_early(away) => vec![last],
-            _ => self.addresses.clone(),
+        let last = self.last.filter(|last| found.contains(last));
+        match last {
+            Some(last) if self.doubt.is_some() || self.away.is_some_and(is_early) => vec![last],
+            _ => found.to_vec(),
         }
+    }
+}
+
+impl Round {
+    /// One that is silent leaves the next its part.
+    fn connect_until(&self, now: Moment) -> Moment {
+        let part = self.until.since(now) / (1 + self.rest.len()) as u32;
+        now + part.min(ADDRESS_TIMEOUT)
+    }
+
+    /// What has failed at all addresses.
+    fn failure(self) -> Failure {
+        let is_lasting = self.failures.iter().all(|why| why.kind == FailureKind::Lasting);
+        let kind = if is_lasting { FailureKind::Lasting } else { FailureKind::Down };
+        let texts: Vec<String> = self.failures.into_iter().map(|why| why.text).collect();
+        Failure { kind, text: texts.join("; ") }
     }
 }
 
 impl Machine {
     pub(super) fn visit_next(&mut self, now: Moment) -> Act {
         if let Some(server) = self.plan.servers.get(self.passed_over.len()).cloned() {
-            let visit = Visit { server, addresses: Vec::new(), last: None, away: None };
-            return self.try_again(visit, now);
+            return self.try_again(Visit::new(server), now);
         }
         match self.lost.take() {
-            Some((server, why)) => self.lost_for_good(server, why),
+            Some((server, why)) => self.lost_for_good(server, why, self.plan.servers.clone()),
             None => {
                 let tried = std::mem::take(&mut self.passed_over);
                 self.without_lock(NoLock::Unreachable(tried))
@@ -116,19 +150,26 @@ impl Machine {
     /// Since when a server is away, of which that is known by now.
     fn away(&self, visit: &Visit, since: Moment) -> Away {
         let until = since + self.plan.tolerated(self.time_left(since));
-        visit.away.unwrap_or(Away { since, until, has_lost: false })
+        visit.away.unwrap_or(Away { since, until, losses: 0, is_told: false })
     }
 
-    /// Looks the server up, or connects to it.
+    fn pause(&mut self, visit: Visit, time: Duration, now: Moment) -> Act {
+        self.enter(State::Retrying(visit), Act::Pause { until: now + time })
+    }
+
+    /// Looks the server up, and connects to it.
     pub(super) fn try_again(&mut self, visit: Visit, now: Moment) -> Act {
         let until = self.away(&visit, now).until.max(now + RETRY_INTERVAL);
-        if visit.addresses.is_empty() {
-            let act = Act::LookUp { server: visit.server.clone(), until };
-            return self.enter(State::LookingUp(visit, now), act);
-        }
-        let mut addresses = visit.tried_addresses(now).into_iter();
-        let address = addresses.next().expect("an address");
-        self.connect(visit, Round { began: now, until, address, rest: addresses.collect() }, now)
+        let until = match &visit.found {
+            Some((found, at)) if now.since(*at) < FRESH_FOR => {
+                let found = found.clone();
+                return self.connect_to(visit, &found, now, now);
+            }
+            Some(_) => until.min(now + FRESH_FOR),
+            None => until,
+        };
+        let act = Act::LookUp { server: visit.server.clone(), until };
+        self.enter(State::LookingUp(visit, now), act)
     }
 
     pub(super) fn looked_up(
@@ -138,96 +179,175 @@ impl Machine {
         found: Result<Vec<SocketAddr>, Failure>,
         now: Moment,
     ) -> Act {
-        match found {
+        let found = match (found, visit.found.take()) {
+            (Ok(found), _) => found,
+            (Err(_), Some((known, _))) => known,
             // A resolver does not say whether time changes it.
-            Err(why) => self.failed(visit, began, why, now),
-            Ok(all) if !self.plan.has_fallback && !are_one_host(&all) => {
-                self.without_lock(NoLock::SeveralAddresses(visit.server, all))
-            }
-            Ok(all) => {
-                visit.addresses = all;
-                self.try_again(visit, now)
-            }
+            (Err(why), None) => return self.failed(visit, began, why, now),
+        };
+        if !self.plan.has_fallback && !are_one_host(&found) {
+            return self.without_lock(NoLock::SeveralAddresses(visit.server, found));
         }
+        visit.found = Some((found.clone(), now));
+        self.connect_to(visit, &found, began, now)
     }
 
-    /// The addresses share the time: one that is silent leaves the next its part.
+    /// Goes on with an attempt that began then.
+    fn connect_to(
+        &mut self,
+        visit: Visit,
+        found: &[SocketAddr],
+        began: Moment,
+        now: Moment,
+    ) -> Act {
+        let until = self.away(&visit, began).until.max(now + RETRY_INTERVAL);
+        let mut rest = visit.tried_addresses(found, now);
+        let address = rest.remove(0);
+        self.connect(visit, Round { began, until, address, rest, failures: Vec::new() }, now)
+    }
+
     fn connect(&mut self, visit: Visit, round: Round, now: Moment) -> Act {
-        let part = round.until.since(now) / (1 + round.rest.len()) as u32;
-        let act = Act::Connect { address: round.address, until: now + part };
+        let act = Act::Connect { address: round.address, until: round.connect_until(now) };
         self.enter(State::Connecting(visit, round), act)
     }
 
     pub(super) fn connected(
         &mut self,
-        visit: Visit,
+        mut visit: Visit,
         mut round: Round,
         result: Result<(), Failure>,
         now: Moment,
     ) -> Act {
-        let why = match result {
-            Ok(()) => return self.ask(visit, round.address, now),
-            Err(why) => why,
+        let Err(mut why) = result else {
+            // Another address may be that of another server.
+            let doubt = visit.doubt.take().filter(|_| visit.last == Some(round.address));
+            visit.last = Some(round.address);
+            let until = self.answers_until(&visit, now);
+            return match doubt {
+                Some(doubt) => self.examine(visit, doubt, until, now),
+                None => self.ask(visit, until, now),
+            };
         };
+        if !visit.server.is_numeric() {
+            why.text = format!("{}: {}", round.address, why.text);
+        }
+        round.failures.push(why);
         if !round.rest.is_empty() {
             round.address = round.rest.remove(0);
             return self.connect(visit, round, now);
         }
-        let why =
-            Failure { address: Some(round.address).filter(|_| !visit.server.is_numeric()), ..why };
+        let began = round.began;
+        let why = round.failure();
         if why.kind == FailureKind::Lasting {
             return self.pass_over(visit.server, why, now);
         }
-        self.failed(visit, round.began, why, now)
+        self.failed(visit, began, why, now)
+    }
+
+    /// Until when a server that is connected to now may answer.
+    fn answers_until(&self, visit: &Visit, now: Moment) -> Option<Moment> {
+        let there = visit.away.map_or(now, |away| away.until.min(now));
+        let until = self.ends_at?.max(there) + ANSWER_TIMEOUT;
+        Some(until.max(now + ANSWER_TIMEOUT_MIN))
     }
 
     /// An attempt has failed that began then.
     fn failed(&mut self, mut visit: Visit, began: Moment, why: Failure, now: Moment) -> Act {
         let away = self.away(&visit, began);
-        let is_first = visit.away.is_none();
-        visit.away = Some(away);
         let left = away.until.since(now);
         if left.is_zero() {
             return self.pass_over(visit.server, why, now);
         }
-        if is_first {
+        if !away.is_told {
             let tried_for = away.until.since(away.since);
             self.say(Line::Retries { server: visit.server.clone(), why, tried_for });
         }
-        let act = Act::Pause { until: now + RETRY_INTERVAL.min(left) };
-        self.enter(State::Retrying(visit), act)
+        visit.away = Some(Away { is_told: true, ..away });
+        self.pause(visit, RETRY_INTERVAL.min(left), now)
+    }
+
+    /// Asks whether the process there is the one that was asked before. It gets as long to answer
+    /// as the question for the lock that follows.
+    fn examine(&mut self, visit: Visit, doubt: Doubt, until: Option<Moment>, now: Moment) -> Act {
+        let act = Act::AskUptime { server: visit.server.clone(), since: doubt.asked_at, until };
+        let asked = Asked { at: now, until, had_lock: false };
+        self.enter(State::Examining(visit, doubt, asked), act)
+    }
+
+    pub(super) fn examined(
+        &mut self,
+        mut visit: Visit,
+        mut doubt: Doubt,
+        asked: Asked,
+        uptime: Result<Uptime, Failure>,
+        now: Moment,
+    ) -> Act {
+        doubt.closed += 1;
+        let was_kept = now.since(asked.at) >= THERE_AFTER;
+        match uptime {
+            Ok(Uptime::HasEnded) => self.ask(visit, asked.until, now),
+            Err(why) if why.kind != FailureKind::Closed || was_kept => {
+                visit.doubt = Some(Doubt { closed: 0, ..doubt });
+                self.has_no_answer(visit, asked, NoReply::Failed(why), now)
+            }
+            Err(_) if doubt.closed < CLOSED_MAX => {
+                visit.doubt = Some(doubt);
+                self.pause(visit, RETRY_INTERVAL, now)
+            }
+            Ok(Uptime::RunsSince) | Err(_) => self.without_lock(NoLock::TurnedAway {
+                server: visit.server,
+                had_lock: doubt.had_lock,
+            }),
+        }
     }
 
     /// Asks for the lock, with the time that is left.
-    fn ask(&mut self, mut visit: Visit, address: SocketAddr, now: Moment) -> Act {
-        visit.last = Some(address);
+    fn ask(&mut self, visit: Visit, until: Option<Moment>, now: Moment) -> Act {
+        if visit.away.is_some_and(|away| away.until <= now && away.losses > 1) {
+            let why = "it ends again and again".to_owned();
+            return self.pass_over(
+                visit.server,
+                Failure { kind: FailureKind::Down, text: why },
+                now,
+            );
+        }
         let wait_s = self.time_left(now).map(wait_s);
-        let until = wait_s.map(|wait_s| now + Duration::from_secs(wait_s) + ANSWER_TIMEOUT);
         let act = Act::Ask { server: visit.server.clone(), wait_s, until };
-        self.enter(State::Asking(visit, Asked { address, at: now, had_lock: false }), act)
+        self.enter(State::Asking(visit, Asked { at: now, until, had_lock: false }), act)
     }
 
     pub(super) fn answered(
         &mut self,
-        visit: Visit,
+        mut visit: Visit,
         asked: Asked,
-        answer: Result<Reply, NoReply>,
+        answer: Result<Answer, NoReply>,
         now: Moment,
     ) -> Act {
-        match answer {
-            Ok(Reply::Locked) => {
+        let refused = match answer {
+            Ok(Answer::Locked) => {
                 if !self.passed_over.is_empty() {
                     self.say(Line::GaveTheLock(visit.server.clone()));
                 }
                 if self.plan.is_any && self.plan.talk == Talk::Verbose {
                     self.say(Line::NobodyDidTheWork);
                 }
+                if self.has_time(now) {
+                    visit.away = None;
+                }
                 let asked = Asked { had_lock: true, ..asked };
-                self.enter(State::Starting(visit, asked), Act::StartIfHeld)
+                return self.enter(State::Starting(visit, asked), Act::StartIfHeld);
             }
-            Ok(reply) => self.refused(visit.server, reply),
-            Err(why) => self.has_no_answer(visit, asked, why, now),
-        }
+            Ok(Answer::Done) => {
+                if self.plan.talk == Talk::Verbose {
+                    self.say(Line::AnotherDidTheWork);
+                }
+                return Act::End(Ending::DoneByAnother);
+            }
+            Ok(Answer::QueueFull) => Refused::QueueFull,
+            Ok(Answer::TimedOut) => Refused::TimedOut,
+            Err(why) => return self.has_no_answer(visit, asked, why, now),
+        };
+        self.enter(State::Explaining(refused), Act::AskAboutKey(visit.server))
     }
 
     pub(super) fn has_no_answer(
@@ -242,67 +362,25 @@ impl Machine {
             NoReply::Failed(why) => why,
         };
         let is_closed = why.kind == FailureKind::Closed;
-        let is_late = !is_closed && self.time_left(now) == Some(Duration::ZERO);
-        if why.kind == FailureKind::Lasting || is_late {
-            return self.lost_for_good(visit.server, why);
+        let has_time = self.has_time(now);
+        if why.kind == FailureKind::Lasting || !(is_closed || has_time) {
+            let mut others = self.plan.servers.clone();
+            others.retain(|other| *other != visit.server);
+            return self.lost_for_good(visit.server, why, others);
         }
         if self.plan.talk == Talk::Verbose {
             self.say(Line::WaitLost(visit.server.clone(), why.clone()));
         }
         self.lost = Some((visit.server.clone(), why));
-        if asked.had_lock || now.since(asked.at) >= THERE_AFTER {
+        if has_time && now.since(asked.at) >= THERE_AFTER {
             visit.away = None;
         }
         // One that ends again and again does not gain time by that.
         let away = self.away(&visit, now);
-        visit.away = Some(Away { has_lost: true, ..away });
-        let examination = Examination { asked, has_lost_before: away.has_lost, looks: 0 };
-        if is_closed {
-            return self.examine(visit, examination, now);
-        }
-        self.recover(visit, examination, now)
-    }
-
-    pub(super) fn examine(&mut self, visit: Visit, examination: Examination, now: Moment) -> Act {
-        let Asked { address, at, .. } = examination.asked;
-        let act = Act::AskUptime { address, since: at, until: now + LOOK_TIMEOUT };
-        self.enter(State::Examining(visit, examination), act)
-    }
-
-    pub(super) fn examined(
-        &mut self,
-        visit: Visit,
-        examination: Examination,
-        uptime: Uptime,
-        now: Moment,
-    ) -> Act {
-        let Examination { asked, looks, .. } = examination;
-        match uptime {
-            Uptime::Closed if looks + 1 < LOOKS => {
-                let examination = Examination { looks: looks + 1, ..examination };
-                let act = Act::Pause { until: now + LOOK_INTERVAL };
-                self.enter(State::BetweenLooks(visit, examination), act)
-            }
-            Uptime::RunsSince | Uptime::Closed => self.without_lock(NoLock::TurnedAway {
-                server: visit.server,
-                had_lock: asked.had_lock,
-            }),
-            Uptime::Silent => {
-                let text = "it accepts connections, but does not answer".to_owned();
-                self.pass_over(visit.server, Failure::down(text), now)
-            }
-            Uptime::HasEnded => self.recover(visit, examination, now),
-        }
-    }
-
-    /// Asks again, after a moment.
-    fn recover(&mut self, visit: Visit, examination: Examination, now: Moment) -> Act {
-        let is_over = visit.away.is_some_and(|away| away.until <= now);
-        if is_over && examination.has_lost_before {
-            let text = "it ends again and again".to_owned();
-            return self.pass_over(visit.server, Failure::down(text), now);
-        }
-        self.enter(State::Retrying(visit), Act::Pause { until: now + RETRY_INTERVAL })
+        visit.away = Some(Away { losses: away.losses + 1, ..away });
+        let doubt = Doubt { asked_at: asked.at, had_lock: asked.had_lock, closed: 0 };
+        visit.doubt = visit.doubt.or(is_closed.then_some(doubt));
+        self.pause(visit, RETRY_INTERVAL, now)
     }
 }
 
