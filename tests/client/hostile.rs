@@ -5,11 +5,9 @@ use crate::running::first_line;
 use crate::support::restart::Place;
 use crate::support::stopwatch::pause;
 use crate::support::{Finished, Server, eventually, finish, launched, skip, wait_for_exit};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -85,39 +83,6 @@ fn an_invalid_answer_runs_nothing() {
     }
     let output = ask(&server(drop), &["run", "k", "--", "echo", "ran"]);
     assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
-}
-
-/// A server that closes the first connection after a while, and answers the next one with
-/// `later`.
-fn closing_once(later: &'static str) -> String {
-    let has_closed = Arc::new(AtomicBool::new(false));
-    server(move |mut stream| {
-        if has_closed.swap(true, Ordering::SeqCst) {
-            let _ = stream.write_all(later.as_bytes());
-            // Leaves the connection open.
-            let _ = stream.read_to_end(&mut Vec::new());
-        } else {
-            // Longer than a second, because the uptime is rounded down.
-            pause(Duration::from_millis(1200));
-        }
-    })
-}
-
-/// A systemd socket unit accepts connections even after the daemon has ended.
-#[test]
-fn a_closed_connection_means_no_server_if_the_next_is_silent_but_not_if_it_still_runs() {
-    binary();
-    let later = [("", true), ("uptime: 0 days, 0h 3m 10s\n", false)];
-    let asked = later.map(|(later, is_run)| {
-        let run = ["run", "-t", "2", "--no-server", "run", "k", "--", "echo", "ran"];
-        (later, is_run, thread::spawn(move || ask(&closing_once(later), &run)))
-    });
-    for (later, is_run, asked) in asked {
-        let output = asked.join().expect("it ends");
-        let expected = if is_run { (Some(0), "ran\n") } else { (Some(75), "") };
-        assert_eq!((output.code, output.stdout.as_str()), expected, "{later:?}: {}", output.stderr);
-        assert_eq!(output.stderr.contains("may not admit this host"), !is_run, "{}", output.stderr);
-    }
 }
 
 #[test]

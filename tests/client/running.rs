@@ -352,21 +352,6 @@ fn a_run_that_asks_for_the_key_that_has_started_it_says_so() {
 }
 
 #[test]
-fn a_server_that_ends_for_good_during_a_wait_counts_as_missing() {
-    for policy in ["fail", "run"] {
-        let server = Server::start();
-        let (holder, _) = lasting(&server, &["k"]);
-        let options = ["--connect-timeout", "1", "--no-server", policy];
-        let mut waiter = start(&server, &[&options[..], &["k", "--", "echo", "ran"]].concat());
-        assert!(eventually(|| server.counter("waiting_workers") == 1));
-        drop(server);
-        let code = wait_for_exit(&mut waiter).code();
-        assert_eq!(code, Some(if policy == "run" { 0 } else { 75 }));
-        end(holder);
-    }
-}
-
-#[test]
 fn a_key_goes_to_its_own_server_unless_that_is_down() {
     let (one, other) = (Server::start(), Server::start());
     let list = format!("{},{}", one.address(), other.address());

@@ -77,6 +77,7 @@ impl World {
             ensure(is_brief, "one silent address takes all the time")?;
             if begins {
                 self.check_address(run, *address)?;
+                self.check_returns(run, *address)?;
             }
         }
         if let Act::Ask { until: Some(until), .. } | Act::AskUptime { until: Some(until), .. } = act
@@ -123,6 +124,15 @@ impl World {
         ensure(self.names.iter().any(is_of) || is_new || !works, "the name has moved")
     }
 
+    /// In the first half of the time a lost wait returns to where it was.
+    fn check_returns(&self, run: usize, address: SocketAddr) -> Checked {
+        let seen = &self.runs[run].seen;
+        let (Some(since), Some(last)) = (seen.away_since, seen.last) else { return Ok(()) };
+        let is_early = self.now < since + self.tolerated(run, since) / 2;
+        let has_moved = self.names.iter().any(|name| name.moved_at.is_some());
+        ensure(!is_early || has_moved || address == last, "it asks another address too soon")
+    }
+
     fn count_acts(&mut self, run: usize) -> Checked {
         let seen = &mut self.runs[run].seen;
         if seen.acts.0 != self.now {
@@ -140,6 +150,10 @@ impl World {
         let has_time = ends.is_none_or(|ends| now < ends);
         let tried = before.map_or(now, |(_, began)| *began);
         let seen = &mut self.runs[run].seen;
+        if let (Some((Act::Connect { address, .. }, _)), Event::Connected(Ok(()))) = (before, event)
+        {
+            seen.last = Some(*address);
+        }
         // An attempt looks up, and goes on with the next address.
         let goes_on = matches!(act, Act::Connect { .. });
         match event {
@@ -350,7 +364,7 @@ impl World {
             _ => {}
         }
         if lines.iter().any(|line| matches!(line, Line::PassedOver(..))) {
-            (seen.is_found, seen.closed_by) = (false, None);
+            (seen.is_found, seen.closed_by, seen.last) = (false, None, None);
         }
         let has_failed = matches!(event, Event::LookedUp(Err(_)) | Event::Connected(Err(_)));
         let goes_on = matches!(act, Act::Pause { .. });

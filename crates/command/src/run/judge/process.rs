@@ -13,6 +13,7 @@ use crate::run::plan::Plan;
 use connect::ServerName;
 use engine::view::Phase;
 use protocol::{Mode, Reply};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// How long a server may take to tell of a key, or that it runs (`StatsConnection`).
@@ -67,6 +68,8 @@ pub(super) struct Seen {
     pub(super) losses: u32,
     /// How many connections it has closed since it lost the last one of them.
     pub(super) closed: u32,
+    /// Where it has asked the server.
+    pub(super) last: Option<SocketAddr>,
     /// Whether it was told that the server is away.
     pub(super) is_told: bool,
     /// Whether the addresses of the server are known.
