@@ -21,7 +21,7 @@ impl LookUp {
     /// There can't be a thread.
     pub fn begin(server: &ServerName) -> io::Result<LookUp> {
         let (host, port) = (server.host().to_owned(), server.port());
-        let resolve = move || (host.as_str(), port).to_socket_addrs().map(each_once);
+        let resolve = move || each_once((host.as_str(), port).to_socket_addrs()?);
         if server.is_numeric() { Ok(LookUp::done(resolve())) } else { LookUp::run(resolve) }
     }
 
@@ -58,14 +58,20 @@ impl LookUp {
 }
 
 /// A hosts file may have an address twice.
-fn each_once(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+///
+/// # Errors
+/// There is none.
+fn each_once(found: impl Iterator<Item = SocketAddr>) -> io::Result<Vec<SocketAddr>> {
     let mut distinct = Vec::new();
     for address in found {
         if !distinct.contains(&address) {
             distinct.push(address);
         }
     }
-    distinct
+    if distinct.is_empty() {
+        return Err(io::Error::new(ErrorKind::NotFound, "the name has no address"));
+    }
+    Ok(distinct)
 }
 
 #[cfg(test)]
@@ -79,7 +85,9 @@ mod tests {
     #[test]
     fn an_address_that_is_found_twice_counts_once() {
         let twice = addresses(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:1"]);
-        assert_eq!(each_once(twice.into_iter()), addresses(&["10.0.0.1:1", "10.0.0.2:1"]));
+        let once = each_once(twice.into_iter()).expect("two");
+        assert_eq!(once, addresses(&["10.0.0.1:1", "10.0.0.2:1"]));
+        assert!(each_once(std::iter::empty()).is_err());
     }
 
     #[test]

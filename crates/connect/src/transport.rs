@@ -98,7 +98,7 @@ impl Stream {
 /// Why the last one does not accept.
 fn connect_one(addresses: &[SocketAddr], timeout: Duration) -> io::Result<Stream> {
     let began = Instant::now();
-    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    let mut last = ErrorKind::NotFound.into();
     for (number, address) in addresses.iter().enumerate() {
         let left = timeout.saturating_sub(began.elapsed());
         match Stream::to(address, left / (addresses.len() - number) as u32) {
