@@ -5,7 +5,7 @@ use super::server_name::ServerName;
 use nix::sys::signal::SigSet;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -45,15 +45,24 @@ impl LookUp {
         Ok(LookUp(result))
     }
 
-    /// The addresses, each once, in the order of the resolver.
+    /// The addresses, each once, in the order of the resolver. `None` if it has not answered yet;
+    /// an answer comes once.
     ///
     /// # Errors
-    /// The name has no address; or `TimedOut`: the resolver has not answered yet.
-    pub fn wait(&self, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
-        self.0.recv_timeout(timeout).unwrap_or_else(|_| {
-            let why = "the name was not resolved in time";
-            Err(io::Error::new(ErrorKind::TimedOut, why))
-        })
+    /// The name has no address.
+    pub fn wait(&self, timeout: Duration) -> Option<io::Result<Vec<SocketAddr>>> {
+        match self.0.recv_timeout(timeout) {
+            Ok(found) => Some(found),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                Some(Err(io::Error::other("the resolver has ended without an answer")))
+            }
+        }
+    }
+
+    /// What it means that there was no answer in time.
+    pub fn too_late() -> io::Error {
+        io::Error::new(ErrorKind::TimedOut, "the name was not resolved in time")
     }
 }
 
@@ -98,12 +107,11 @@ mod tests {
             Ok(Vec::new())
         };
         let look_up = LookUp::run(resolve).expect("a thread");
-        let error = look_up.wait(Duration::from_millis(10)).expect_err("too late");
-        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(look_up.wait(Duration::from_millis(10)).is_none());
         let found = addresses(&["10.0.0.1:1"]);
         let copy = found.clone();
         let look_up = LookUp::run(move || Ok(copy)).expect("a thread");
-        assert_eq!(look_up.wait(Duration::MAX).expect("found"), found);
+        assert_eq!(look_up.wait(Duration::MAX).expect("an answer").expect("found"), found);
     }
 
     #[test]

@@ -32,7 +32,8 @@ impl Stream {
     /// The server is unreachable, or its name has no address.
     pub(crate) fn connect(server: &ServerName, timeout: Duration) -> io::Result<Stream> {
         let look_up = LookUp::begin(server)?;
-        connect_one(&look_up.wait(timeout)?, timeout)
+        let found = look_up.wait(timeout).unwrap_or_else(|| Err(LookUp::too_late()))?;
+        connect_one(&found, timeout)
     }
 
     /// Connects to this address.

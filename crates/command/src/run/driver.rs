@@ -26,7 +26,7 @@ use crate::server_list::{ServerList, VARIABLE};
 use connect::{LookUp, ServerName, Stream, uptime};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::{OsStr, OsString};
-use std::io::{self, ErrorKind, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
@@ -96,6 +96,7 @@ impl Driver<'_> {
             }
             Act::StartIfHeld => self.start_if_held(),
             Act::StartWithoutLock => {
+                // A server that was passed over may have answered last.
                 self.connection = None;
                 self.start()
             }
@@ -128,13 +129,14 @@ impl Driver<'_> {
 
     /// One resolver is waited for at a time: it may take longer than an act.
     fn look_up(&mut self, server: &ServerName, until: Moment) -> Result<Vec<SocketAddr>, Failure> {
-        let begun =
-            self.look_up.take().filter(|(of, _)| of == server).map(|(_, look_up)| Ok(look_up));
-        let look_up = begun.unwrap_or_else(|| LookUp::begin(server)).map_err(|e| failure(&e))?;
-        let found = look_up.wait(until.since(now()));
-        if found.as_ref().is_err_and(|e| e.kind() == ErrorKind::TimedOut) {
+        let look_up = match self.look_up.take() {
+            Some((of, begun)) if of == *server => begun,
+            _ => LookUp::begin(server).map_err(|e| failure(&e))?,
+        };
+        let found = look_up.wait(until.since(now())).unwrap_or_else(|| {
             self.look_up = Some((server.clone(), look_up));
-        }
+            Err(LookUp::too_late())
+        });
         found.map_err(|e| failure(&e))
     }
 
