@@ -3,7 +3,7 @@
 use crate::command::{binary, key_of_first, stderr_line};
 use crate::support::restart::Place;
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Finished, Server, finish, launched, skip, wait_for_exit};
+use crate::support::{Finished, Server, eventually, finish, launched, skip, wait_for_exit};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -130,4 +130,52 @@ fn a_silent_name_server_does_not_delay_the_next_server() {
     run.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("text");
     let why = format!("{key}: pc1.example is passed over: the name was not resolved in time");
     assert!(stderr.contains(&why), "{stderr}");
+}
+
+/// The other addresses may be those of other daemons, which have run for longer than the wait.
+#[test]
+fn a_lost_wait_returns_to_the_address_that_it_had() {
+    let place = Place::with_daemon();
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let ips = [10, 11].map(|last| Ipv4Addr::new(127, high.max(1), low, last).to_string());
+    let first = place.start(&["-l", &ips[0], "-p", "0"]);
+    let port = first.address().port().to_string();
+    let second = place.start(&["-l", &ips[1], "-p", &port]);
+    let mut servers = [Some(first), Some(second)];
+    let mut holders: Vec<_> = servers.iter().flatten().map(Server::connect).collect();
+    holders.iter_mut().for_each(|holder| holder.exchange("ACQ4ME k 1 9 0", "LOCKED"));
+    let hosts = format!("{} two\n{} two\n", ips[0], ips[1]);
+    let list = format!("two:{port}");
+    let words = [
+        "-s",
+        &list,
+        "run",
+        "--fallback",
+        "--connect-timeout",
+        "2",
+        "-t",
+        "60",
+        "k",
+        "--",
+        "echo",
+        "ran",
+    ];
+    let Some(mut command) = on_a_host(&place, &hosts, "", &words) else { return };
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unshare");
+    let mut asked = 0;
+    let is_waiting = |servers: &[Option<Server>; 2], n: usize| {
+        servers[n].as_ref().expect("runs").counter("waiting_workers") == 1
+    };
+    assert!(eventually(|| {
+        asked = (0..2).find(|&n| is_waiting(&servers, n)).unwrap_or(2);
+        asked < 2
+    }));
+    let since_loss = Stopwatch::start();
+    drop(servers[asked].take());
+    // It gets half of the time to come back; then the other address is tried too.
+    assert!(eventually(|| is_waiting(&servers, 1 - asked)));
+    since_loss.at_least(Duration::from_secs(1));
+    holders[1 - asked].exchange("RELEASE", "RELEASED");
+    assert_eq!(crate::running::first_line(&mut run), "ran");
+    assert_eq!(wait_for_exit(&mut run).code(), Some(0));
 }

@@ -113,7 +113,7 @@ pub(super) struct RunOptions {
     fallback: bool,
 
     /// How long a server may accept no connection, or be away during the wait, before it counts as
-    /// down. [default: 30, or what is left of --timeout, but at least 2]
+    /// down. With --timeout at most what is left of that, but at least 2. [default: 30]
     #[arg(long, value_name = "TIME", value_parser = parse_bounded_duration,
           allow_negative_numbers = true, help_heading = group::SERVERS)]
     connect_timeout: Option<Duration>,

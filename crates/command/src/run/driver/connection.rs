@@ -6,7 +6,7 @@ use crate::run::act::{Answer, Failure, NoReply, NotReleased, Uptime};
 use crate::run::moment::Moment;
 use crate::unsafe_calls::is_acknowledged;
 use connect::failed_call::named;
-use connect::{NoAnswer, StatsConnection, Stream};
+use connect::{NoAnswer, StatsConnection, Stream, is_closed};
 use protocol::Reply;
 use protocol::lines::{Line, Lines};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -53,6 +53,7 @@ impl Connection {
             Ok(false) => Ok(Uptime::HasEnded),
             Ok(true) | Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => Ok(Uptime::RunsSince),
             Err(NoAnswer::Io(e)) if is_too_late(&e) => Err(failure(&too_late())),
+            Err(NoAnswer::Io(e)) if is_closed(&e) => Err(failure(&closed())),
             Err(NoAnswer::Io(e)) => Err(failure(&e)),
         }
     }

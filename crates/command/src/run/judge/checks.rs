@@ -77,8 +77,17 @@ impl World {
             ensure(is_brief, "one silent address takes all the time")?;
             if begins {
                 self.check_address(run, *address)?;
-                self.check_returns(run, *address)?;
+                self.begin_attempt(run);
             }
+            let seen = &mut self.runs[run].seen;
+            seen.tried.push(*address);
+            let is_among = seen.to_try.as_ref().is_none_or(|to_try| to_try.contains(address));
+            ensure(is_among, "it asks another address too soon")?;
+        } else if let Event::Connected(Err(_)) = event {
+            let seen = &self.runs[run].seen;
+            let is_tried = |address| seen.tried.contains(address);
+            let are_all = seen.to_try.as_ref().is_none_or(|to_try| to_try.iter().all(is_tried));
+            ensure(are_all, "not all addresses were tried")?;
         }
         if let Act::Ask { until: Some(until), .. } | Act::AskUptime { until: Some(until), .. } = act
         {
@@ -87,7 +96,12 @@ impl World {
         if let Act::Ask { .. } = act {
             let number = self.runs[run].connection.expect("a connection");
             let of = &self.connections[number];
-            let is_it = self.runs[run].seen.closed_by == Some((of.server, of.incarnation));
+            let seen = &self.runs[run].seen;
+            // Unless it did not accept where it was asked.
+            let is_it = seen.closed_by.is_some_and(|(last, server, incarnation)| {
+                let has_refused = seen.last != Some(last) && seen.tried.contains(&last);
+                (server, incarnation) == (of.server, of.incarnation) && !has_refused
+            });
             ensure(!is_it, "a wait that was ended is begun again")?;
         }
         if let (Act::AskWhoAnswers(servers), Some((Act::Ask { server, .. }, _))) = (act, &before) {
@@ -124,13 +138,17 @@ impl World {
         ensure(self.names.iter().any(is_of) || is_new || !works, "the name has moved")
     }
 
-    /// In the first half of the time a lost wait returns to where it was.
-    fn check_returns(&self, run: usize, address: SocketAddr) -> Checked {
+    /// In the first half of the time a lost wait returns to where it was; then all addresses are
+    /// tried. What a name that has moved had before is not known here.
+    fn begin_attempt(&mut self, run: usize) {
         let seen = &self.runs[run].seen;
-        let (Some(since), Some(last)) = (seen.away_since, seen.last) else { return Ok(()) };
-        let is_early = self.now < since + self.tolerated(run, since) / 2;
+        let is_early = |since| self.now < since + self.tolerated(run, since) / 2;
+        let last = seen.last.filter(|_| seen.away_since.is_some_and(is_early));
         let has_moved = self.names.iter().any(|name| name.moved_at.is_some());
-        ensure(!is_early || has_moved || address == last, "it asks another address too soon")
+        let to_try = last.map_or_else(|| seen.found.clone(), |last| vec![last]);
+        let seen = &mut self.runs[run].seen;
+        seen.tried.clear();
+        seen.to_try = (!has_moved).then_some(to_try);
     }
 
     fn count_acts(&mut self, run: usize) -> Checked {
@@ -147,7 +165,7 @@ impl World {
         let now = self.now;
         let of = &self.runs[run];
         let ends = of.plan().wait_s.map(|wait_s| of.begun + Duration::from_secs(wait_s));
-        let has_time = ends.is_none_or(|ends| now < ends);
+        let may_begin_anew = ends.is_none_or(|ends| now <= ends + ANSWER);
         let tried = before.map_or(now, |(_, began)| *began);
         let seen = &mut self.runs[run].seen;
         if let (Some((Act::Connect { address, .. }, _)), Event::Connected(Ok(()))) = (before, event)
@@ -167,19 +185,25 @@ impl World {
                 }
                 seen.tries += u32::from(matches!(event, Event::Connected(_)));
             }
-            Event::Answered(Ok(_)) if has_time => (seen.away_since, seen.losses) = (None, 0),
+            Event::Answered(Ok(_)) if may_begin_anew => (seen.away_since, seen.losses) = (None, 0),
             Event::Uptime(Err(why))
                 if why.kind == FailureKind::Closed && now < seen.asked + THERE_AFTER =>
             {
                 (seen.tries, seen.closed) = (0, seen.closed + 1);
             }
             Event::Answered(Err(_)) | Event::Uptime(Err(_)) | Event::LostBeforeStart(_) => {
-                if has_time && now >= seen.asked + THERE_AFTER {
+                if may_begin_anew && now >= seen.asked + THERE_AFTER {
                     (seen.away_since, seen.losses) = (None, 0);
                 }
                 seen.away_since.get_or_insert(now);
-                (seen.tries, seen.closed) = (0, 0);
+                seen.tries = 0;
                 seen.losses += 1;
+                match event {
+                    Event::Uptime(Err(why)) => {
+                        seen.closed += u32::from(why.kind == FailureKind::Closed);
+                    }
+                    _ => seen.closed = 0,
+                }
             }
             _ => {}
         }
@@ -356,15 +380,15 @@ impl World {
         seen.is_told |= lines.iter().any(|line| matches!(line, Line::Retries { .. }));
         let is_told = seen.is_told;
         match event {
-            Event::LookedUp(Ok(_)) => seen.is_found = true,
-            Event::LookedUp(Err(_)) if seen.is_found => {
+            Event::LookedUp(Ok(found)) => seen.found = found.clone(),
+            Event::LookedUp(Err(_)) if !seen.found.is_empty() => {
                 let goes_on = matches!(act, Act::Connect { .. });
                 ensure(goes_on, "a resolver that fails ends an attempt")?;
             }
             _ => {}
         }
         if lines.iter().any(|line| matches!(line, Line::PassedOver(..))) {
-            (seen.is_found, seen.closed_by, seen.last) = (false, None, None);
+            (seen.found, seen.closed_by, seen.last) = (Vec::new(), None, None);
         }
         let has_failed = matches!(event, Event::LookedUp(Err(_)) | Event::Connected(Err(_)));
         let goes_on = matches!(act, Act::Pause { .. });

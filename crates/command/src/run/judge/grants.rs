@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Why a grant ends, or two live.
+/// Why a grant ends, or why two are in force at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Cause {
     /// Given back: the command has ended.
@@ -64,8 +64,10 @@ impl Cause {
             Cause::SeveralAddresses => {
                 "A server's name has several addresses, with a daemon on each."
             }
-            Cause::FamiliesDiffer => "It has one of IPv4 and one of IPv6, with a daemon on each.",
-            Cause::NameMoved => "A name becomes that of another daemon.",
+            Cause::FamiliesDiffer => {
+                "A server's name has an address of IPv4 and one of IPv6, with a daemon on each."
+            }
+            Cause::NameMoved => "A server's name moves to another daemon.",
             Cause::WithoutLock => "The second has `--no-server run`, and no server answers it.",
             Cause::LostBeforeStart => "The first's lock is lost while its command starts.",
             Cause::RunWasStopped => {

@@ -72,10 +72,13 @@ pub(super) struct Seen {
     pub(super) last: Option<SocketAddr>,
     /// Whether it was told that the server is away.
     pub(super) is_told: bool,
-    /// Whether the addresses of the server are known.
-    pub(super) is_found: bool,
-    /// The server's process that has ended the last wait by closing its connection.
-    pub(super) closed_by: Option<(usize, u32)>,
+    /// The addresses of the server, as far as they are known.
+    pub(super) found: Vec<SocketAddr>,
+    /// Those that this attempt has tried, and those that it must try.
+    pub(super) tried: Vec<SocketAddr>,
+    pub(super) to_try: Option<Vec<SocketAddr>>,
+    /// The address and the process that have ended the last wait by closing its connection.
+    pub(super) closed_by: Option<(SocketAddr, usize, u32)>,
     /// Acts since time has passed.
     pub(super) acts: (Duration, u32),
     /// When the last question was sent.
@@ -424,9 +427,10 @@ impl World {
         match of.inbox.front().copied() {
             // An end stays.
             Some(Got::End(kind)) => {
-                let process = (of.server, of.incarnation);
+                let (server, incarnation) = (of.server, of.incarnation);
                 let of = &mut self.runs[run];
                 if !matches!(of.act.as_ref()?.act, Act::AskUptime { .. }) {
+                    let process = (of.seen.last?, server, incarnation);
                     of.seen.closed_by = (kind == FailureKind::Closed).then_some(process);
                 }
                 Some(Err(failed(kind, "the end")))

@@ -140,7 +140,7 @@ fn options(choices: &mut Choices, may_differ: bool) -> Options {
         },
         workers,
         ignores_sigterm: choices.below(4) == 0,
-        is_foreign: choices.below(12) == 0,
+        is_foreign: choices.below(6) == 0,
         closes_copy: choices.below(2) == 0,
         leaves_rest: choices.below(4) == 0,
     }
@@ -210,7 +210,7 @@ impl World {
             24 => Step::Stop(run),
             25 => Step::Continue(run),
             26 => Step::Terminate(run),
-            27 if choices.below(3) == 0 => Step::Kill(run),
+            27 if choices.below(2) == 0 => Step::Kill(run),
             27 if choices.below(3) == 0 => Step::Move,
             28 => Step::Sleep(run),
             _ => Step::Wake(run),

@@ -96,15 +96,16 @@ impl Visit {
     }
 
     /// Where to try. Another address than the last one may be that of another server, which has run
-    /// for longer; others that waited come back to the last one too. So the rest of them is tried
-    /// in the second half of the time.
+    /// for longer; others that waited come back to the last one too. So the last one is the first,
+    /// and the rest of them is tried in the second half of the time.
     fn tried_addresses(&self, found: &[SocketAddr], now: Moment) -> Vec<SocketAddr> {
         let is_early = |away: Away| now.since(away.since) < away.until.since(away.since) / 2;
-        let last = self.last.filter(|last| found.contains(last));
-        match last {
-            Some(last) if self.doubt.is_some() || self.away.is_some_and(is_early) => vec![last],
-            _ => found.to_vec(),
-        }
+        let Some(last) = self.last.filter(|last| found.contains(last)) else {
+            return found.to_vec();
+        };
+        let others = found.iter().copied().filter(|other| *other != last);
+        let rest = if self.away.is_some_and(is_early) { 0 } else { found.len() };
+        [last].into_iter().chain(others.take(rest)).collect()
     }
 }
 
@@ -251,6 +252,12 @@ impl Machine {
         Some(until.max(now + ANSWER_TIMEOUT_MIN))
     }
 
+    /// Whether the time in which a server may be away begins anew once it was there: not for ever,
+    /// when the wait is over.
+    fn may_begin_anew(&self, now: Moment) -> bool {
+        self.ends_at.is_none_or(|at| now <= at + ANSWER_TIMEOUT)
+    }
+
     /// An attempt has failed that began then.
     fn failed(&mut self, mut visit: Visit, began: Moment, why: Failure, now: Moment) -> Act {
         let away = self.away(&visit, began);
@@ -282,34 +289,33 @@ impl Machine {
         uptime: Result<Uptime, Failure>,
         now: Moment,
     ) -> Act {
-        doubt.closed += 1;
-        let was_kept = now.since(asked.at) >= THERE_AFTER;
-        match uptime {
-            Ok(Uptime::HasEnded) => self.ask(visit, asked.until, now),
-            Err(why) if why.kind != FailureKind::Closed || was_kept => {
-                visit.doubt = Some(Doubt { closed: 0, ..doubt });
-                self.has_no_answer(visit, asked, NoReply::Failed(why), now)
-            }
-            Err(_) if doubt.closed < CLOSED_MAX => {
-                visit.doubt = Some(doubt);
-                self.pause(visit, RETRY_INTERVAL, now)
-            }
-            Ok(Uptime::RunsSince) | Err(_) => self.without_lock(NoLock::TurnedAway {
-                server: visit.server,
-                had_lock: doubt.had_lock,
-            }),
+        let why = match uptime {
+            Ok(Uptime::HasEnded) => return self.ask(visit, asked.until, now),
+            Ok(Uptime::RunsSince) => return self.turned_away(visit.server, doubt),
+            Err(why) => why,
+        };
+        let is_closed = why.kind == FailureKind::Closed;
+        doubt.closed += u32::from(is_closed);
+        if doubt.closed == CLOSED_MAX {
+            return self.turned_away(visit.server, doubt);
         }
+        visit.doubt = Some(doubt);
+        if is_closed && now.since(asked.at) < THERE_AFTER {
+            return self.pause(visit, RETRY_INTERVAL, now);
+        }
+        self.has_no_answer(visit, asked, NoReply::Failed(why), now)
+    }
+
+    fn turned_away(&mut self, server: ServerName, doubt: Doubt) -> Act {
+        self.without_lock(NoLock::TurnedAway { server, had_lock: doubt.had_lock })
     }
 
     /// Asks for the lock, with the time that is left.
     fn ask(&mut self, visit: Visit, until: Option<Moment>, now: Moment) -> Act {
         if visit.away.is_some_and(|away| away.until <= now && away.losses > 1) {
             let why = "it ends again and again".to_owned();
-            return self.pass_over(
-                visit.server,
-                Failure { kind: FailureKind::Down, text: why },
-                now,
-            );
+            let why = Failure { kind: FailureKind::Down, text: why };
+            return self.pass_over(visit.server, why, now);
         }
         let wait_s = self.time_left(now).map(wait_s);
         let act = Act::Ask { server: visit.server.clone(), wait_s, until };
@@ -331,7 +337,7 @@ impl Machine {
                 if self.plan.is_any && self.plan.talk == Talk::Verbose {
                     self.say(Line::NobodyDidTheWork);
                 }
-                if self.has_time(now) {
+                if self.may_begin_anew(now) {
                     visit.away = None;
                 }
                 let asked = Asked { had_lock: true, ..asked };
@@ -372,7 +378,7 @@ impl Machine {
             self.say(Line::WaitLost(visit.server.clone(), why.clone()));
         }
         self.lost = Some((visit.server.clone(), why));
-        if has_time && now.since(asked.at) >= THERE_AFTER {
+        if self.may_begin_anew(now) && now.since(asked.at) >= THERE_AFTER {
             visit.away = None;
         }
         // One that ends again and again does not gain time by that.
