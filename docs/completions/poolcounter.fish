@@ -49,7 +49,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s t -l tim
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s E -l conflict-exit-code -d 'Exit status when the lock is not given, because the time is over or the queue is full' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server that may be asked answers' -r -f -a "run\t'Run the command without a lock'
 fail\t'Don\'t run it'"
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long a server may accept no connection, or be away during the wait, before it counts as down. [default: 30, or what is left of --timeout, but at least 2]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long a server may accept no connection, or be away during the wait, before it counts as down. With --timeout at most what is left of that, but at least 2. [default: 30]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Print a warning; the command continues'
 kill\t'Stop the command and all that it has started: SIGTERM, then SIGKILL'"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: the time between SIGTERM and SIGKILL. A process that ignores SIGTERM runs that long while the lock is free. [default: 10]' -r
