@@ -69,7 +69,7 @@ fn a_name_that_is_found_later_is_waited_for() {
     let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unshare");
     let said = stderr_line(&mut run);
     assert!(said.starts_with(&format!("poolcounter: k: {list}: failed to lookup")), "{said}");
-    assert!(said.ends_with("; tried again for 30 seconds"), "{said}");
+    assert!(said.ends_with("; tried again for 30 s"), "{said}");
     std::fs::write(place.path("hosts"), "127.0.0.1 later\n").expect("written");
     assert_eq!(crate::running::first_line(&mut run), "ran");
     assert_eq!(wait_for_exit(&mut run).code(), Some(0));

@@ -84,8 +84,7 @@ fn a_server_that_is_passed_over_is_named() {
     let names = ["127.0.0.1:1".to_owned(), server.address().to_string()];
     let key = key_of_first(&names);
     let lines = format!(
-        "poolcounter: {key}: 127.0.0.1:1: Connection refused (os error 111); tried again for 0.1 \
-         seconds\n\
+        "poolcounter: {key}: 127.0.0.1:1: Connection refused (os error 111); tried again for 0.1 s\n\
          poolcounter: {key}: 127.0.0.1:1 is passed over: Connection refused (os error 111)\n\
          poolcounter: {key}: {} gave the lock\n",
         names[1]

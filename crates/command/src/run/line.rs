@@ -121,7 +121,7 @@ impl Subject {
         match line {
             Line::Retries { server, why, tried_for } => {
                 let s = tried_for.as_millis().div_ceil(10) as f64 / 100.0;
-                format!("{key}: {server}: {why}; tried again for {s} seconds")
+                format!("{key}: {server}: {why}; tried again for {s} s")
             }
             Line::PassedOver(server, why) => format!("{key}: {server} is passed over: {why}"),
             Line::WaitLost(server, why) => {
