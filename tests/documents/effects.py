@@ -209,7 +209,7 @@ EFFECTS = {
         (GERMAN_PAGE, 1, (1, 0, 0), (0, 0, 1)),
         (PAGE, 10, (2, 8, 0), (2, 8, 0)),
     ]),
-    "rule set dewiki --for 30m 'dewiki:*cache:*' deny": Limits([
+    "rule set renders --for 30m 'dewiki:*cache:*' deny": Limits([
         (GERMAN_PAGE, 2, (2, 0, 0), (0, 0, 2)),
         (GERMAN_API, 2, (2, 0, 0), (2, 0, 0)),
         (PAGE, 2, (2, 0, 0), (2, 0, 0)),
