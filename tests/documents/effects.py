@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 from roots import Failure, expect
-from world import HTTP_PORT, PATIENCE_S, SILENT_ADDRESS, World, environment
+from world import HTTP_PORT, PATIENCE_S, SILENT_ADDRESS, UNREACHABLE_ADDRESS, World, environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -243,7 +243,7 @@ EFFECTS = {
 
 
 # What "Is it urgent?" says that `poolcounter check` answers, and when: by the daemon's options, a
-# signal to it, and the address that is asked. Nothing answers at the last one.
+# signal to it, and the address that is asked. The last two hosts are gone.
 URGENT = "docs/operate/first-five-minutes.md"
 ANSWERS = [
     ("OK", [], None, "10.1.2.3"),
@@ -251,6 +251,7 @@ ANSWERS = [
     ("timed out, no answer within 5 seconds", [], signal.SIGSTOP, "10.1.2.3"),
     ("closed the connection", ["--allow", "192.0.2.0/24"], None, "10.1.2.3"),
     ("connection timed out", [], None, SILENT_ADDRESS),
+    ("No route to host", [], None, UNREACHABLE_ADDRESS),
 ]
 
 

@@ -18,8 +18,9 @@ HTTP_PORT = 9531
 CONTROL = "/run/poolcounter/control.sock"
 # Addresses that the documents use.
 ADDRESSES = ["10.1.2.3", "10.1.2.4", "10.1.2.20"]
-# Of a host that is gone.
+# Of hosts that are gone: of one whose packets get no answer, and of one that its network reports.
 SILENT_ADDRESS = "192.0.2.9"
+UNREACHABLE_ADDRESS = "192.0.2.10"
 PATIENCE_S = 20
 
 # In place of netcat-openbsd, which is not everywhere.
@@ -120,6 +121,7 @@ def enter():
     """Sets up the namespaces, so that nothing outside of them changes."""
     for command in ["ip link set lo up", *(f"ip addr add {address}/32 dev lo" for address in ADDRESSES),
                     "ip link add silent type veth peer name nobody", "ip link set nobody up", "ip link set silent arp off up", f"ip route add {SILENT_ADDRESS} dev silent",
+                    f"ip route add unreachable {UNREACHABLE_ADDRESS}",
                     "mount --make-rprivate /", "mount -t tmpfs tmpfs /run"]:
         subprocess.run(shlex.split(command), check=True)
     Path(CONTROL).parent.mkdir()
