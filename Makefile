@@ -207,7 +207,9 @@ static: rust ## static binaries with man pages, licences and unit, as a tarball 
 	$(MAKE) install BINARY=target/$(STATIC_TARGET)/release/poolcounterd DESTDIR=$(CURDIR)/$(STATIC) PREFIX= UNIT_BINDIR=/usr/local/bin
 	$(MAKE) install-client CLIENT=target/$(STATIC_TARGET)/release/poolcounter DESTDIR=$(CURDIR)/$(STATIC) PREFIX=
 	$(MAKE) install-documents DESTDIR=$(CURDIR)/$(STATIC) PREFIX=
-	$(TAR) -C target/static -czf $(STATIC).tar.gz $(notdir $(STATIC))
+	@# Files alone: a member for a folder would give the one below /usr/local its owner and mode, and replace a link to one.
+	find $(STATIC) ! -type d -printf '$(notdir $(STATIC))/%P\0' | LC_ALL=C sort -z \
+		| $(TAR) -C target/static --null -T - -czf $(STATIC).tar.gz
 	@ls -s $(STATIC).tar.gz
 
 # What must pass before the tag; CHECK=true if it has passed already.

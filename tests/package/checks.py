@@ -313,6 +313,30 @@ def links_lead_somewhere(folder):
 LICENCES = ["LICENSE-MIT", "LICENSE-APACHE", "copyright"]
 
 
+def unpacked_it_leaves_folders_alone(world, tarball):
+    """Unpacked as docs/guide/install.md says, over folders whose owners, modes and links an administrator has chosen."""
+    local = world.directory / "local"
+    shutil.rmtree(local, ignore_errors=True)
+    for folder in ["bin", "man/man8", "share", "lib/systemd/system"]:
+        (local / folder).mkdir(parents=True)
+    (local / "share/man").symlink_to("../man")
+    chosen = [local, *local.rglob("*")]
+    for folder in chosen:
+        if not folder.is_symlink():
+            os.chown(folder, 65532, 65531)
+            folder.chmod(0o2775)
+    before = [owner_and_mode(folder) for folder in chosen]
+    run(world, ["tar", "-xzf", tarball, "-C", local, "--strip-components=1"])
+    changed = [str(folder) for folder, was in zip(chosen, before) if owner_and_mode(folder) != was]
+    expect(not changed, f"unpacking has changed {changed}")
+    expect((local / "man/man8/poolcounterd.8").exists() and (local / "bin/poolcounterd").exists(), "it is not where the folders lead")
+
+
+def owner_and_mode(path):
+    stat = path.lstat()
+    return stat.st_uid, stat.st_gid, stat.st_mode
+
+
 def static_binary_and_image(world):
     """make static: files that run anywhere, in a tarball with their documents and
     units; the Dockerfile is clean; Podman builds its image as containers.md says, which
@@ -328,6 +352,7 @@ def static_binary_and_image(world):
                  "lib/systemd/system/poolcounter.service"]:
         expect(f"{tree.name}/{name}\n" in listing, f"the tarball lacks {name}")
     links_lead_somewhere(tree / "share/doc/poolcounterd")
+    unpacked_it_leaves_folders_alone(world, tarball)
     for name in ["poolcounterd", "poolcounter"]:
         # In an empty root: it needs no library. Nor is there a /dev/null to replace a closed standard input.
         done = subprocess.run(["chroot", tree, f"/bin/{name}", "--version"], stdin=subprocess.DEVNULL,
