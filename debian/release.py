@@ -7,7 +7,7 @@
 2. Puts what debian/publication says in place of its placeholders, sets the version, dates the
    changelogs, removes lines marked UNTIL_RELEASED, and commits.
 3. Runs CHECK, and builds tarball, static programs and packages into target/upload.
-4. Tags the commit.
+4. Tags the commit, signed by the key whose fingerprint is published.
 
 If it stops, correct what it says, commit, and start it again: what is written already, it leaves as it is.
 """
@@ -16,6 +16,7 @@ import datetime
 import email.utils
 import hashlib
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -34,11 +35,17 @@ UNTIL_RELEASED = "<!-- until the release -->"
 NAMES_THEM = [PUBLICATION, "debian/release.py", "docs/development/releasing.md"]
 
 # Programs that neither `make` nor its targets ask for themselves before the long check.
-TOOLS = {"dpkg-buildpackage": "dpkg-dev", "dh": "debhelper", "xz": "xz-utils"}
+TOOLS = {"dpkg-buildpackage": "dpkg-dev", "dh": "debhelper", "gpg": "gnupg", "xz": "xz-utils"}
 
 # Where an image's tag names the version.
 IMAGE = re.compile(r"(image: \S+/poolcounterd:)\S+")
 
+FINGERPRINT = "fingerprint.invalid"
+
+# The public key, among the files that are uploaded.
+KEY = "signing-key.asc"
+
+NOTES = TOP / "target/release-notes.md"
 CHANGES = TOP / "CHANGELOG.md"
 DEBIANS_CHANGES = TOP / "debian/changelog"
 
@@ -53,6 +60,11 @@ def main():
     problems += in_the_tree(version, values) + tools()
     if not check.strip():
         problems.append("CHECK is empty; CHECK=true checks nothing")
+    if check.split()[:1] == [".ci/run"] and os.geteuid():
+        problems.append(".ci/run boots machines, as root; if it has passed for this commit: CHECK=true")
+    if not problems:
+        # Last, because it may ask for a passphrase.
+        problems = key(values[FINGERPRINT])
     if problems:
         stop(f"There is no release of {version} yet:", problems)
     write(version, values)
@@ -70,8 +82,10 @@ def main():
     if git("status", "--porcelain"):
         sys.exit("the build has changed files in git: git status")
     collect(version)
-    # Signed, if git's tag.gpgSign is true.
-    run("git", "tag", "-m", f"poolcounterd {version}", f"v{version}")
+    (UPLOAD / KEY).write_text(output_of("gpg", "--armor", "--export", values[FINGERPRINT]))
+    # Whatever git's configuration would sign with.
+    run("git", "-c", "gpg.format=openpgp", "-c", "gpg.program=gpg", "tag", "-u", values[FINGERPRINT], "-m", f"poolcounterd {version}", f"v{version}")
+    write_notes(version)
     what_is_left(version, values)
 
 
@@ -90,6 +104,16 @@ def publication():
         if value and not has_the_form_of(name, value):
             problems.append(f"{PUBLICATION}: {name} can't be {value!r}")
     return values, problems
+
+
+def key(fingerprint):
+    """Why the key that users are told of can't sign: it is needed last, and by then hours have passed."""
+    test = subprocess.run(["gpg", "--local-user", fingerprint, "--output", "/dev/null", "--yes", "--detach-sign"], input="a test",
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if test.returncode:
+        return [f"the key {fingerprint} of {PUBLICATION} can't sign here: {test.stderr.strip()}"]
+    primary = re.search(r"^fpr:+([0-9A-F]+):", output_of("gpg", "--with-colons", "--list-keys", fingerprint), re.M)[1]
+    return [] if primary == fingerprint else [f"{PUBLICATION}: {fingerprint} is a subkey; users compare its key, {primary}"]
 
 
 HOST = r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+"
@@ -217,6 +241,9 @@ def collect(version):
     for pattern in [f"dist/poolcounter-{version}.tar.xz", f"static/poolcounterd-{version}-*.tar.gz", "deb/*.deb"]:
         for built in (TOP / "target").glob(pattern):
             shutil.copy2(built, UPLOAD)
+    # With these, the same sources give the same bits.
+    rust = output_of("rustc", "--version").strip()
+    (UPLOAD / "BUILT-WITH").write_text(f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {rust}\n")
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in sorted(UPLOAD.iterdir()))
     (UPLOAD / "SHA256SUMS").write_text(sums)
     say(sums.rstrip())
@@ -224,6 +251,12 @@ def collect(version):
 
 # What others who build the same do not have.
 SETTINGS = re.compile(r"(CARGO_ENCODED_|CARGO_BUILD_)?RUSTFLAGS|RUSTC(_WRAPPER|_WORKSPACE_WRAPPER)?|CARGO_PROFILE_\w+|DEB_BUILD_OPTIONS|C(XX)?FLAGS|LDFLAGS")
+
+
+def write_notes(version):
+    """What the changelog says of this version. Its links lead to files of the repository, and nowhere on a page of releases."""
+    section = re.split(r"^## .*\n", CHANGES.read_text()[heading(version).search(CHANGES.read_text()).end():], maxsplit=1, flags=re.M)[0]
+    NOTES.write_text(re.sub(r"\[([^\]]+)\]\((?!\w+:)[^)]*\)", r"\1", section).strip() + "\n")
 
 
 def what_is_left(version, values):
@@ -234,16 +267,22 @@ def what_is_left(version, values):
     say(f"""
 {version} is built, committed and tagged. Nothing is published: docs/development/releasing.md says what comes when.
 
-    gpg --armor --detach-sign target/upload/SHA256SUMS
-    git push {values['https://repository.invalid']} HEAD v{version}
+    git push {values['https://repository.invalid']} HEAD
+    git push {values['https://repository.invalid']} v{version}  # once the workflow has passed there
+    gpg -u {values[FINGERPRINT]} --armor --detach-sign target/upload/SHA256SUMS
     docker build -t {image} -f docs/guide/container/Dockerfile {static}
+    docker login {image.split('/')[0]}
     docker push {image}
 
-All files of target/upload belong to {values['https://releases.invalid']}.""")
+All files of target/upload belong to {values['https://releases.invalid']}; target/release-notes.md is what to say there.""")
 
 
 def git(*arguments):
-    return subprocess.run(["git", *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout.rstrip("\n")
+    return output_of("git", *arguments).rstrip("\n")
+
+
+def output_of(*command):
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def run(*command, **options):
