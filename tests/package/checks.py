@@ -402,13 +402,17 @@ def examples_of_containers(world):
 
 
 def forge_files_are_valid(world):
-    """The workflow and the forms for issues are valid by GitHub's schemas, which are part of that package; and the
-    workflow installs what README.md says."""
+    """The files for GitHub are valid by its schemas, which are part of that package; the workflow's actions are pinned by
+    commit; and it installs what README.md says."""
     forge = REPOSITORY / ".github"
     check = python_program(world, "check-jsonschema", "check-jsonschema==0.39.0")
-    for schema, file in [("workflows", "workflows/ci.yml"), ("issue-forms", "ISSUE_TEMPLATE/bug.yml"), ("issue-config", "ISSUE_TEMPLATE/config.yml")]:
-        run(world, [check, "--builtin-schema", f"vendor.github-{schema}", forge / file])
-    listing = re.search(r"\$\((sed .*)\)", (forge / "workflows/ci.yml").read_text())[1]
+    for schema, file in [("github-workflows", "workflows/ci.yml"), ("dependabot", "dependabot.yml"),
+                         ("github-issue-forms", "ISSUE_TEMPLATE/bug.yml"), ("github-issue-config", "ISSUE_TEMPLATE/config.yml")]:
+        run(world, [check, "--builtin-schema", f"vendor.{schema}", forge / file])
+    workflow = (forge / "workflows/ci.yml").read_text()
+    loose = [action for action in re.findall(r"uses: (.*)", workflow) if not re.fullmatch(r"\S+@[0-9a-f]{40} # v[\d.]+", action)]
+    expect(not loose, f"not pinned by commit: {loose}")
+    listing = re.search(r"\$\((sed .*)\)", workflow)[1]
     for release in [12, 13]:
         found = subprocess.run(listing.replace("${{ matrix.debian }}", str(release)), shell=True, cwd=REPOSITORY,
                                stdout=subprocess.PIPE, text=True, check=True).stdout.split()
