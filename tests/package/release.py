@@ -106,7 +106,7 @@ class Clone:
             self.edit("debian/publication", f"{placeholder}=\n", f"{placeholder}={value}\n")
 
     def describe_the_release(self):
-        self.edit("CHANGELOG.md", "\n## ", f"\n## {VERSION} (unreleased)\n\nA release of [a page](https://example.org), and [a file](docs/x.md#y).\n\n## ")
+        self.edit("CHANGELOG.md", "\n## ", f"\n## {VERSION} (unreleased)\n\nA release of [a page](https://example.org), and [a file](docs/guide/migrate.md#roll-back-to-1x).\n\n## ")
         changelog = self.read("debian/changelog")
         entry = re.match(r"poolcounter \(.*\)(?P<rest>(?s:.*?)\n -- .*\n)", changelog)
         self.write("debian/changelog", f"poolcounter ({VERSION}-1){entry['rest']}\n{changelog}")
@@ -258,7 +258,7 @@ def is_signed(clone, fingerprint, ring):
     ring.run("gpg", "--batch", "-u", fingerprint, "--armor", "--detach-sign", upload / "SHA256SUMS")
     with keyring() as strangers:
         strangers.run("gpg", "--batch", "--import", upload / "signing-key.asc")
-        said = strangers.run("gpg", "--batch", "--verify", upload / "SHA256SUMS.asc").replace(" ", "")
+        said = strangers.run("gpg", "--batch", "--verify", upload / "SHA256SUMS.asc", upload / "SHA256SUMS").replace(" ", "")
         expect(f"Primarykeyfingerprint:{fingerprint}" in said, f"to compare with {fingerprint}: {said}")
 
 
