@@ -52,7 +52,7 @@ fn orders_reach_the_daemon() {
     server.wait_for_exit();
     let nowhere = order(&path, &["undrain"]);
     assert_eq!(nowhere.code, Some(75));
-    assert!(nowhere.stderr.contains("no daemon runs there"), "{}", nowhere.stderr);
+    assert!(nowhere.stderr.contains("no daemon has this socket"), "{}", nowhere.stderr);
 }
 
 #[test]

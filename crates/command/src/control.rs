@@ -160,7 +160,8 @@ pub(super) fn rules(options: &OrderOptions) -> ExitCode {
 pub(super) fn print_failure(why: &io::Error, options: &OrderOptions) -> ExitCode {
     let hint = match why.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            "; no daemon runs there (one that has drained has exited)"
+            "; no daemon has this socket: one that has drained has exited, and one with another \
+             path in --control needs --control-socket"
         }
         io::ErrorKind::PermissionDenied => {
             "; root and the daemon's user may give orders: try sudo (or the daemon's --control-group)"
