@@ -68,7 +68,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s h -l he
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -l hash-slots -d 'The key is TYPE:REST, and its lock is one of N slots, as MediaWiki\'s `slots`' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -l hash-slots -d 'The key is POOL:KEY, and its lock is one of N slots, as MediaWiki\'s `slots`' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s s -l server -d 'A server: host, host:port or [v6]:port. Separate several by spaces or commas, or repeat the option. [default: see below]' -r -f -a "(__fish_print_hostnames)"

@@ -98,7 +98,7 @@ enum Action {
         /// The key as the client has it, with spaces, or as lists show it; \xNN stands for a byte.
         #[arg(value_name = "KEY")]
         key: OsString,
-        /// The key is TYPE:REST, and its lock is one of N slots, as MediaWiki's `slots`.
+        /// The key is POOL:KEY, and its lock is one of N slots, as MediaWiki's `slots`.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         hash_slots: Option<u32>,
     },

@@ -27,7 +27,7 @@ pub(super) fn which(servers: &[ServerName], key: &[u8], hash_slots: Option<u32>)
         .map(|key| Some(Choice { servers: names(servers, &in_slots(&key)?), key }))
         .collect();
     let Some(mut choices) = choices else {
-        print_error("--hash-slots: expected a key of the form TYPE:REST");
+        print_error("--hash-slots: expected a key of the form POOL:KEY");
         return ExitCode::from(status::USAGE);
     };
     choices.dedup_by(|other, first| other.servers == first.servers);
@@ -70,8 +70,8 @@ fn forms(key: &[u8]) -> Vec<Vec<u8>> {
     if spaced == key { vec![spaced] } else { vec![spaced, key.to_vec()] }
 }
 
-/// The lock's key for a key `TYPE:REST`: `TYPE:` and a number below `slots`, from the
-/// first four hexadecimal digits of the SHA-1 of `REST`. `None` without a colon.
+/// The lock's key for a key `POOL:KEY`: `POOL:` and a number below `slots`, from the
+/// first four hexadecimal digits of the SHA-1 of `KEY`. `None` without a colon.
 fn key_in_slots(key: &[u8], slots: u32) -> Option<Vec<u8>> {
     let colon = key.iter().position(|&byte| byte == b':')?;
     let (kind, rest) = (&key[..=colon], &key[colon + 1..]);
