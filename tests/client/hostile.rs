@@ -69,6 +69,8 @@ fn an_invalid_answer_runs_nothing() {
         b"\n".to_vec(),
         b"\0\xff\xfe\n".to_vec(),
         b"ERROR BAD_SYNTAX\n".to_vec(),
+        // Nobody did this work: the request is ACQ4ME.
+        b"DONE\n".to_vec(),
         vec![b'x'; 4 << 20],
     ] {
         let output = ask(&answering(junk.clone()), &["run", "k", "--", "echo", "ran"]);

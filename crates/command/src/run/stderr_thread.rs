@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// How long `run` waits at its end until its lines are read.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Prints lines in a thread of its own, which the first line starts. A full pipe, or a
 /// terminal that was stopped by Ctrl-S, blocks that thread alone.

@@ -390,6 +390,10 @@ impl World {
         if lines.iter().any(|line| matches!(line, Line::PassedOver(..))) {
             (seen.found, seen.closed_by, seen.last) = (Vec::new(), None, None);
         }
+        if let Act::LookUp { until, .. } | Act::Connect { until, .. } = act {
+            let is_short = until.0.saturating_sub(self.now) <= Duration::from_secs(2);
+            ensure(is_short, "nobody hears for long that nothing answers")?;
+        }
         let has_failed = matches!(event, Event::LookedUp(Err(_)) | Event::Connected(Err(_)));
         let goes_on = matches!(act, Act::Pause { .. });
         ensure(is_told || !has_failed || !goes_on, "nobody hears that the server is away")

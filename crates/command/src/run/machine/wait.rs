@@ -23,8 +23,8 @@ const THERE_AFTER: Duration = Duration::from_secs(2);
 /// Between two attempts to reach a server.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long an address may be silent in one attempt: the kernel sends a lost packet again after a
-/// second, and a name may be that of another address by then.
+/// How long an address, or the resolver, may be silent in one attempt: the kernel sends a lost packet
+/// again after a second, and a name may be that of another address by then.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long addresses are used that were found, and how long a resolver then has to confirm them.
@@ -167,7 +167,7 @@ impl Machine {
                 return self.connect_to(visit, &found, now, now);
             }
             Some(_) => until.min(now + FRESH_FOR),
-            None => until,
+            None => until.min(now + ADDRESS_TIMEOUT),
         };
         let act = Act::LookUp { server: visit.server.clone(), until };
         self.enter(State::LookingUp(visit, now), act)
@@ -342,6 +342,9 @@ impl Machine {
                 }
                 let asked = Asked { had_lock: true, ..asked };
                 return self.enter(State::Starting(visit, asked), Act::StartIfHeld);
+            }
+            Ok(Answer::Done) if !self.plan.is_any => {
+                return self.without_lock(NoLock::Unexpected("DONE".to_owned()));
             }
             Ok(Answer::Done) => {
                 if self.plan.talk == Talk::Verbose {
