@@ -8,20 +8,21 @@ pub mod groups;
 pub mod matcher;
 pub mod pattern;
 pub mod rule;
+pub mod settings;
 
 use crate::counts::measures::LockOutcome;
 use crate::pool::{QueueLen, Verdict, verdict};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use behind::RulesBehind;
 use groups::Group;
 use matcher::{Matcher, Matches};
 use protocol::Acquire;
 pub use rule::RULES_MAX;
-use rule::{Rule, RuleSettings, StuckAfter};
+use rule::Rule;
 use serde::{Deserialize, Serialize};
+use settings::{Effect, RuleSettings, SETTINGS, Setting, StuckAfter};
 
 /// After how many seconds a lock that is still held counts as stuck, unless a rule says so.
 const STUCK_AFTER_S: u32 = 300;
@@ -63,6 +64,17 @@ pub struct Rules {
     limits_holds: bool,
 }
 
+/// A setting that applies to a key.
+#[derive(Debug)]
+pub struct AppliedSetting {
+    /// Which one.
+    pub setting: &'static Setting,
+    /// As operators write it.
+    pub word: String,
+    /// The number of the rule that it comes from.
+    pub rule: usize,
+}
+
 /// A request as rules limit it.
 pub(super) struct LimitedRequest<'a> {
     pub(super) request: Acquire<'a>,
@@ -72,16 +84,6 @@ pub(super) struct LimitedRequest<'a> {
     /// The rule that shortens the wait, if it comes to one.
     pub(super) shortened_by: Option<usize>,
 }
-
-/// What the daemon limits by a rule: not when a lock counts as stuck, which changes no answer.
-const LIMITS: [fn(&RuleSettings) -> bool; 6] = [
-    |settings| settings.workers.is_some(),
-    |settings| settings.max_queue.is_some(),
-    |settings| settings.timeout_s.is_some(),
-    |settings| settings.total.is_some(),
-    |settings| settings.max_hold_s.is_some(),
-    |settings| settings.denies,
-];
 
 impl RuleInForce {
     /// Whether a rule with other settings continues it. Rules without a name do not change.
@@ -229,7 +231,7 @@ impl Rules {
     }
 
     /// The rule that limits the holders of all keys together, and its limit.
-    pub(super) fn total(&self, matches: Matches) -> Option<(usize, u32)> {
+    pub fn total(&self, matches: Matches) -> Option<(usize, u32)> {
         self.first(matches, |settings| settings.total.map(Into::into))
     }
 
@@ -248,36 +250,32 @@ impl Rules {
         }
     }
 
-    /// All that applies to keys that have these matches: each setting as operators write it,
-    /// and the rule that it comes from.
-    pub fn settings_of(&self, matches: Matches) -> Vec<(String, &Rule)> {
-        let mut settings = Vec::new();
-        let mut seen = Vec::new();
-        for n in matches.iter() {
-            let rule = &self.in_force[n].rule;
-            for setting in rule.settings.to_string().split_whitespace() {
-                let name = setting.split('=').next().unwrap_or_default().to_owned();
-                if !seen.contains(&name) {
-                    seen.push(name);
-                    settings.push((setting.to_owned(), rule));
+    /// All that applies to keys that have these matches.
+    pub fn settings_of(&self, matches: Matches) -> Vec<AppliedSetting> {
+        let mut applied: Vec<AppliedSetting> = Vec::new();
+        for rule in matches.iter() {
+            for (setting, word) in self.in_force[rule].rule.settings.words() {
+                if !applied.iter().any(|earlier| earlier.setting.form == setting.form) {
+                    applied.push(AppliedSetting { setting, word, rule });
                 }
             }
         }
-        settings
+        applied
     }
 
     /// The rules that limit keys that have these matches: each with at least one limit that no
     /// earlier rule sets.
     pub fn limiting(&self, matches: Matches) -> Matches {
-        let sets =
-            |n: usize, limit: fn(&RuleSettings) -> bool| limit(&self.in_force[n].rule.settings);
-        let first = |limit| matches.iter().find(|&n| sets(n, limit));
-        Matches(LIMITS.into_iter().filter_map(first).fold(0, |rules, n| rules | 1 << n))
+        let first = |setting: &Setting| {
+            matches.iter().find(|&n| (setting.is_in)(&self.in_force[n].rule.settings))
+        };
+        let limits = SETTINGS.iter().filter(|setting| setting.effect != Effect::Nothing);
+        Matches(limits.filter_map(first).fold(0, |rules, n| rules | 1 << n))
     }
 
     /// The number of the rule that denies keys that have these matches.
     pub fn denying(&self, matches: Matches) -> Option<usize> {
-        self.first(matches, |settings| settings.denies.then_some(())).map(|(rule, ())| rule)
+        self.first(matches, |settings| settings.denies).map(|(rule, ())| rule)
     }
 
     /// The number of the rule by which a hold or a wait of such a key has ended: the one that had

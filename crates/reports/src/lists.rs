@@ -3,7 +3,7 @@
 
 use super::json;
 use super::report_view::{HIDDEN, ROWS_BYTES_MAX, ROWS_MAX, ReportView, mode_word, seconds};
-use super::rules::{DENY, limits_of};
+use super::rules::limits_of;
 use super::scan::{Row, Scan};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -105,8 +105,6 @@ pub fn matching_keys(query: &MatchingKeys, view: &ReportView, scan: &Scan) -> Li
 fn key_report(view: &ReportView, key: &[u8]) -> KeyReport {
     let rules = view.engine.rules();
     let matches = rules.matching(key);
-    let limits = limits_of(rules, matches);
-    let denied_by = limits.iter().find(|limit| limit.settings == [DENY]);
     let pool = view.engine.pool(key);
     let [holders, for_me, for_anyone] =
         pool.map_or([0; 3], |pool| Phase::QUEUED.map(|phase| pool.count(phase)));
@@ -124,8 +122,8 @@ fn key_report(view: &ReportView, key: &[u8]) -> KeyReport {
         for_me,
         for_anyone,
         max_hold_s: rules.max_hold_s(matches),
-        denied_by: denied_by.map(|limit| limit.rule.clone()),
-        limits,
+        denied_by: rules.behind(matches, None).denied_by,
+        limits: limits_of(rules, matches),
         locks: locks.flatten().collect(),
     }
 }

@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 use engine::Time;
 use engine::rules::matcher::Matches;
 use engine::rules::rule::Rule;
-use engine::rules::{RULES_MAX, Rules};
+use engine::rules::settings::Effect;
+use engine::rules::{RULES_MAX, RuleInForce, Rules};
 use protocol::key_text;
 use protocol::reports::{ListReport, RulesReport};
 use protocol::rows::{LimitRow, RuleRow};
@@ -70,36 +71,31 @@ impl RuleSource {
 pub fn explain(rules: &Rules, key: &[u8]) -> String {
     let matches = rules.matching(key);
     let group = &rules.groups()[rules.group_of(matches)].name;
-    let settings = rules
-        .settings_of(matches)
-        .into_iter()
-        .map(|(setting, rule)| format!(" {setting} ({})", rule.shown_name()));
+    let name = |n: usize| rules.in_force()[n].rule.shown_name();
+    let applied = rules.settings_of(matches).into_iter();
+    let settings = applied.map(|applied| format!(" {} ({})", applied.word, name(applied.rule)));
     format!("{}: group {group}{}\n", key_text(key), settings.collect::<String>())
 }
 
 /// For each rule that limits keys that have these matches one, and one for a rule that denies
 /// them: at most six, because there are six limits.
 pub(super) fn limits_of(rules: &Rules, matches: Matches) -> Vec<LimitRow> {
-    let mut settings = rules.settings_of(matches);
-    // Limits nothing.
-    settings.retain(|(setting, _)| !setting.starts_with("stuck-after="));
+    let applied = rules.settings_of(matches);
     let mut limits = Vec::new();
     for n in rules.limiting(matches).iter() {
-        let rule = &rules.in_force()[n].rule;
-        let of_rule = settings.iter().filter(|(_, other)| core::ptr::eq(*other, rule));
-        let (denied, limited): (Vec<String>, Vec<String>) =
-            of_rule.map(|(setting, _)| setting.clone()).partition(|setting| setting == DENY);
-        for settings in [limited, denied].into_iter().filter(|settings| !settings.is_empty()) {
-            let has_total = settings.iter().any(|setting| setting.starts_with("total="));
-            let holders = has_total.then_some(rules.in_force()[n].holders.into());
-            limits.push(LimitRow { rule: rule.shown_name().to_owned(), settings, holders });
+        let RuleInForce { rule, holders, .. } = &rules.in_force()[n];
+        let total = rules.total(matches).filter(|(rule, _)| *rule == n);
+        let holders = total.map(|_| (*holders).into());
+        for (effect, holders) in [(Effect::Limits, holders), (Effect::Denies, None)] {
+            let of_rule = applied.iter().filter(|of| of.rule == n && of.setting.effect == effect);
+            let settings: Vec<String> = of_rule.map(|of| of.word.clone()).collect();
+            if !settings.is_empty() {
+                limits.push(LimitRow { rule: rule.shown_name().to_owned(), settings, holders });
+            }
         }
     }
     limits
 }
-
-/// The setting by which each request is refused: a limit that has it has no other.
-pub(super) const DENY: &str = "deny";
 
 /// The rules in force in the order in which they apply, then the others.
 pub fn list(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> ListReport {

@@ -1,7 +1,8 @@
 //! Parses a line of an operator, in bytes, since keys are bytes.
 
 use crate::operator::rule_book::RuleOrder;
-use engine::rules::rule::{Rule, check_name, seconds};
+use engine::rules::rule::{Rule, check_name};
+use engine::rules::settings::seconds;
 use protocol::{Command, Query, key_from_text};
 use std::ffi::OsString;
 use std::net::IpAddr;

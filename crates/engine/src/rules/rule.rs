@@ -2,16 +2,13 @@
 //! the error of each wrong line.
 
 use crate::rules::pattern::Pattern;
+use crate::rules::settings::{RuleSettings, is_setting, seconds};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Display};
-use core::num::{IntErrorKind, NonZeroU32};
-use core::time::Duration;
-use protocol::{seconds_from_text, time_text};
 use serde::{Deserialize, Serialize};
 
 /// The group of the keys that no named rule of the file matches.
@@ -33,34 +30,6 @@ pub struct Rule {
     pub pattern: Pattern,
     /// What applies to them.
     pub settings: RuleSettings,
-}
-
-/// A rule's settings. A missing one comes from the next rule that matches.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuleSettings {
-    /// The most holders of each key.
-    pub workers: Option<NonZeroU32>,
-    /// Instead of the client's number.
-    pub max_queue: Option<NonZeroU32>,
-    /// The longest wait, in seconds.
-    pub timeout_s: Option<NonZeroU32>,
-    /// The most holders of all keys together.
-    pub total: Option<NonZeroU32>,
-    /// How long a lock may be held, in seconds.
-    pub max_hold_s: Option<NonZeroU32>,
-    /// When a lock that is still held counts as stuck.
-    pub stuck_after: Option<StuckAfter>,
-    /// Every request is refused.
-    pub denies: bool,
-}
-
-/// When a lock that is still held counts as stuck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StuckAfter {
-    /// After this many seconds.
-    Seconds(NonZeroU32),
-    /// Not at all.
-    Never,
 }
 
 impl Rule {
@@ -148,116 +117,6 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Err(format!("{OTHER} is the group of the keys that no rule matches"));
     }
     Ok(())
-}
-
-/// Whether a word is written as a setting, be its value valid or not.
-fn is_setting(word: &str) -> bool {
-    const WITH_VALUE: [&str; 6] =
-        ["workers", "maxqueue", "timeout", "total", "max-hold", "stuck-after"];
-    match word.split_once('=') {
-        Some((name, _)) => WITH_VALUE.contains(&name),
-        None => word == "deny",
-    }
-}
-
-impl RuleSettings {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        *self == RuleSettings::default()
-    }
-
-    fn add(&mut self, word: &str) -> Result<(), String> {
-        let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
-        let twice = || format!("{name} stands there twice");
-        let read = |parse: ParseValue| {
-            let value = value.ok_or_else(|| format!("{name} needs a value, as in {name}=5"))?;
-            parse(value).map_err(|why| format!("{word}: the value is {why}"))
-        };
-        let with_value = [
-            ("workers", number as ParseValue, &mut self.workers),
-            ("maxqueue", number, &mut self.max_queue),
-            ("timeout", seconds, &mut self.timeout_s),
-            ("total", number, &mut self.total),
-            ("max-hold", seconds, &mut self.max_hold_s),
-        ];
-        if let Some((_, parse, setting)) = with_value.into_iter().find(|it| it.0 == name) {
-            return match setting.replace(read(parse)?) {
-                None => Ok(()),
-                Some(_) => Err(twice()),
-            };
-        }
-        match (name, value) {
-            ("stuck-after", value) => {
-                let stuck_after = match value {
-                    Some("never") => StuckAfter::Never,
-                    _ => StuckAfter::Seconds(read(seconds)?),
-                };
-                self.stuck_after.replace(stuck_after).map_or(Ok(()), |_| Err(twice()))
-            }
-            ("deny", None) if self.denies => Err(twice()),
-            ("deny", None) => {
-                self.denies = true;
-                Ok(())
-            }
-            _ => Err(format!(
-                "{word:?} is not a setting; these are: workers=N maxqueue=N timeout=TIME \
-                 total=N max-hold=TIME stuck-after=TIME|never deny"
-            )),
-        }
-    }
-}
-
-type ParseValue = fn(&str) -> Result<NonZeroU32, &'static str>;
-
-/// Digits only: `FromStr` also accepts a sign.
-fn number(text: &str) -> Result<NonZeroU32, &'static str> {
-    const NO_NUMBER: &str = "not a whole number over 0";
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(NO_NUMBER);
-    }
-    text.parse().map_err(|e: core::num::ParseIntError| match e.kind() {
-        IntErrorKind::PosOverflow => "more than 4294967295",
-        _ => NO_NUMBER,
-    })
-}
-
-/// Reads how long something about a rule lasts, in whole seconds.
-///
-/// # Errors
-/// Why it is no such time.
-pub fn seconds(text: &str) -> Result<NonZeroU32, &'static str> {
-    let seconds = u32::try_from(seconds_from_text(text)?).map_err(|_| "more than 4294967295 s")?;
-    NonZeroU32::new(seconds).ok_or("not over 0")
-}
-
-/// Seconds as [`seconds`] reads them.
-pub fn seconds_text(seconds: NonZeroU32) -> String {
-    time_text(Duration::from_secs(u32::from(seconds).into()))
-}
-
-impl Display for RuleSettings {
-    /// Each with a space before it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |number: Option<NonZeroU32>| number.map(|number| number.to_string());
-        let time = |seconds: Option<NonZeroU32>| seconds.map(seconds_text);
-        for (name, value) in [
-            ("workers", count(self.workers)),
-            ("maxqueue", count(self.max_queue)),
-            ("timeout", time(self.timeout_s)),
-            ("total", count(self.total)),
-            ("max-hold", time(self.max_hold_s)),
-        ] {
-            if let Some(value) = value {
-                write!(f, " {name}={value}")?;
-            }
-        }
-        match self.stuck_after {
-            Some(StuckAfter::Seconds(after)) => write!(f, " stuck-after={}", seconds_text(after))?,
-            Some(StuckAfter::Never) => f.write_str(" stuck-after=never")?,
-            None => {}
-        }
-        if self.denies { f.write_str(" deny") } else { Ok(()) }
-    }
 }
 
 impl Display for Rule {
