@@ -62,7 +62,7 @@ impl Engine {
         if let Some(wait) = self.stacks[client.slot as usize].top() {
             let wait = &mut self.locks[wait as usize];
             wait.set_workers(request.workers);
-            wait.shortened_by = limited.shortened_by.map_or(0, |rule| rule as u8 + 1);
+            wait.shortened_by = limited.shortened_by;
         }
     }
 

@@ -482,7 +482,7 @@ impl Engine {
         let waiter = lock.clone();
         lock.phase = Phase::Holding;
         lock.since = now;
-        lock.shortened_by = 0;
+        lock.shortened_by = None;
         self.last_sequence += 1;
         lock.sequence = self.last_sequence;
         let pool = self.pools.get_mut(waiter.pool);

@@ -1,6 +1,7 @@
 //! Locks, held or waited for; the queues of a pool and the stacks of clients that link them;
 //! how the caller identifies clients.
 
+use crate::rules::RuleNumber;
 use crate::time::Time;
 use crate::wheel::{Timer, Timers};
 use protocol::{LOCKS_PER_CONNECTION_MAX, Mode};
@@ -52,9 +53,8 @@ pub(super) struct Lock {
     pub(super) mode: Mode,
     /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
     pub(super) weight: u8,
-    /// The number of the rule that has shortened the wait, plus 1; 0 without one, or once that rule
-    /// is no longer in force.
-    pub(super) shortened_by: u8,
+    /// The rule that has shortened the wait, while it is in force.
+    pub(super) shortened_by: Option<RuleNumber>,
     /// How many clients may hold the key beside this wait's client, by its own request; its
     /// largest value also stands for more.
     pub(super) workers: u16,
@@ -90,7 +90,7 @@ impl Lock {
             phase,
             mode,
             weight: 0,
-            shortened_by: 0,
+            shortened_by: None,
             workers: 0,
             since,
             sequence,

@@ -61,11 +61,9 @@ impl Engine {
 
     /// A wait that a rule has shortened keeps that rule, which may have another number now.
     fn rename_shortened_waits(&mut self, old: &Rules) {
-        let number = |n| old.continuation(n, &self.rules).map_or(0, |n| n as u8 + 1);
-        let numbers: Vec<u8> = (0..old.in_force.len()).map(number).collect();
-        let shortened = self.locks.iter_mut().map(|(_, lock)| &mut lock.shortened_by);
-        for rule in shortened.filter(|rule| **rule > 0) {
-            *rule = numbers[usize::from(*rule) - 1];
+        let numbers = old.continuations(&self.rules);
+        for (_, lock) in &mut self.locks {
+            lock.shortened_by = lock.shortened_by.and_then(|rule| numbers[rule.get()]);
         }
     }
 

@@ -16,6 +16,7 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 use behind::RulesBehind;
+use core::num::{NonZeroU8, NonZeroUsize};
 use groups::Group;
 use matcher::{Matcher, Matches};
 use protocol::Acquire;
@@ -35,8 +36,8 @@ pub struct RuleInForce {
     /// How many answers it changed: requests that it refused, granted or let wait where the
     /// client's own numbers would not have, waits that it ended, connections that it closed.
     pub changed: u64,
-    /// The number of its group; 0 if it has none.
-    group: usize,
+    /// The number of its group.
+    group: Option<NonZeroUsize>,
     /// Holders of all keys that get their `total` from it.
     pub holders: u32,
 }
@@ -64,6 +65,22 @@ pub struct Rules {
     limits_holds: bool,
 }
 
+/// The number of a rule in force, kept with each lock: one or none takes a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RuleNumber(NonZeroU8);
+
+impl RuleNumber {
+    /// Numbers begin at 0.
+    pub fn new(number: usize) -> Self {
+        RuleNumber(NonZeroU8::MIN.saturating_add(number as u8))
+    }
+
+    pub(super) fn get(self) -> usize {
+        usize::from(self.0.get() - 1)
+    }
+}
+
 /// A setting that applies to a key.
 #[derive(Debug)]
 pub struct AppliedSetting {
@@ -82,7 +99,7 @@ pub(super) struct LimitedRequest<'a> {
     /// The rule that changes the answer.
     pub(super) changed_by: Option<usize>,
     /// The rule that shortens the wait, if it comes to one.
-    pub(super) shortened_by: Option<usize>,
+    pub(super) shortened_by: Option<RuleNumber>,
 }
 
 impl RuleInForce {
@@ -99,7 +116,7 @@ impl Rules {
         let number_of = |name: &str| groups.iter().position(|group| *group == name);
         let begin = |rule: Rule| RuleInForce {
             changed: 0,
-            group: number_of(&rule.name).map_or(0, |n| n + 1),
+            group: number_of(&rule.name).and_then(|n| NonZeroUsize::new(n + 1)),
             holders: 0,
             rule,
         };
@@ -128,10 +145,13 @@ impl Rules {
         self.matcher.count_bytes(old.matcher.matched_bytes());
     }
 
-    /// The number of the rule that continues rule `n` of these.
-    pub(super) fn continuation(&self, n: usize, new: &Rules) -> Option<usize> {
-        let old = self.in_force.get(n)?;
-        new.in_force.iter().position(|rule| old.continues_as(&rule.rule))
+    /// By the number of each of these rules, the number of the one that continues it.
+    pub(super) fn continuations(&self, new: &Rules) -> Vec<Option<RuleNumber>> {
+        let number = |old: &RuleInForce| {
+            let place = new.in_force.iter().position(|rule| old.continues_as(&rule.rule));
+            place.map(RuleNumber::new)
+        };
+        self.in_force.iter().map(number).collect()
     }
 
     /// Whether these are the rules in force, and these the groups.
@@ -207,7 +227,7 @@ impl Rules {
 
     /// The number of the group of keys that have these matches.
     pub fn group_of(&self, matches: Matches) -> usize {
-        matches.iter().map(|n| self.in_force[n].group).find(|&group| group > 0).unwrap_or(0)
+        matches.iter().find_map(|n| self.in_force[n].group).map_or(0, NonZeroUsize::get)
     }
 
     /// How long a lock may be held, in seconds. `None` means no limit.
@@ -279,15 +299,15 @@ impl Rules {
     }
 
     /// The number of the rule by which a hold or a wait of such a key has ended: the one that had
-    /// shortened the wait, by its number plus 1, or the one that limits the hold.
+    /// shortened the wait, or the one that limits the hold.
     pub(super) fn ended_by(
         &self,
         matches: Matches,
-        shortened_by: u8,
+        shortened_by: Option<RuleNumber>,
         outcome: LockOutcome,
     ) -> Option<usize> {
         match outcome {
-            LockOutcome::Timeout => usize::from(shortened_by).checked_sub(1),
+            LockOutcome::Timeout => shortened_by.map(RuleNumber::get),
             LockOutcome::Expired => self.max_hold(matches).map(|(rule, _)| rule),
             _ => None,
         }
@@ -337,7 +357,7 @@ impl Rules {
             request: limited,
             is_denied: denies.is_some(),
             changed_by,
-            shortened_by: timeout.map(|(rule, _)| rule).filter(|_| is_shortened),
+            shortened_by: timeout.filter(|_| is_shortened).map(|(rule, _)| RuleNumber::new(rule)),
         }
     }
 

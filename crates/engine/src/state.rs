@@ -16,7 +16,7 @@ use crate::counts::statistics::{Counters, Times};
 use crate::hash::HashSeed;
 use crate::lock::{ClientId, Lock, LockId, Phase, PoolId};
 use crate::observe::observer::{Observer, ObserverState};
-use crate::rules::{Rules, RulesState};
+use crate::rules::{RuleNumber, Rules, RulesState};
 use crate::time::Time;
 use crate::wheel::tick_after;
 use alloc::borrow::Cow;
@@ -95,10 +95,9 @@ pub struct LockState {
     /// stands for more. 0 for a holder.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub workers: u16,
-    /// The number of the rule that has shortened the wait, plus 1; 0 without one, or once that rule
-    /// is no longer in force.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub shortened_by: u8,
+    /// The rule that has shortened the wait, while it is in force: its number plus 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortened_by: Option<RuleNumber>,
     /// The place of its timer among those of its tick, from 1, where a change of rules has
     /// started some of them again; otherwise 0: they were started in the order of `sequence`.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -243,7 +242,7 @@ impl Engine {
 
     /// Checks what the rules have made of a lock.
     fn check_rules_of(&self, lock: &LockState, id: LockId) -> Result<(), BadState> {
-        if usize::from(lock.shortened_by) > self.rules.in_force.len() {
+        if lock.shortened_by.is_some_and(|rule| rule.get() >= self.rules.in_force.len()) {
             return Err(BadState("a wait that an unknown rule has shortened"));
         }
         if self.locks[id as usize].phase.waits() {

@@ -2,6 +2,7 @@
 mod whole;
 
 use super::*;
+use engine::rules::RuleNumber;
 use engine::state::LockState;
 use whole::Snapshot;
 
@@ -15,7 +16,7 @@ fn sample() -> Snapshot {
         for_anyone: true,
         weight: 1,
         workers: 3,
-        shortened_by: 1,
+        shortened_by: Some(RuleNumber::new(0)),
         timer_place: 2,
     };
     let waiter = LockState {

@@ -86,7 +86,7 @@ fn sample() -> (EngineState, Vec<PoolState<'static>>) {
         for_anyone: false,
         weight: 0,
         workers: u16::from(timeout_s.is_some()),
-        shortened_by: 0,
+        shortened_by: None,
         timer_place: 0,
     };
     let pools = vec![
@@ -179,7 +179,7 @@ fn impossible_order_and_times_are_refused() {
     });
     refused("a wait for none of the workers", |_, pools| pools[1].waiters_for_me[0].workers = 0);
     refused("a wait that an unknown rule has shortened", |_, pools| {
-        pools[1].waiters_for_me[0].shortened_by = 1;
+        pools[1].waiters_for_me[0].shortened_by = Some(RuleNumber::new(0));
     });
     for (deadline, why) in [
         (None, "a held lock without its deadline"),
