@@ -3,6 +3,7 @@
 
 use crate::options::Options;
 use crate::platform::failed_call::errno;
+use crate::platform::os::Engine;
 use crate::platform::os::fs::read_regular_file;
 use crate::platform::os::io::Errno;
 use engine::Time;
@@ -269,7 +270,7 @@ impl RuleBook {
     }
 
     /// In the order in which they apply.
-    pub(crate) fn in_force(&self) -> Vec<Rule> {
+    fn in_force(&self) -> Vec<Rule> {
         let new = self.orders.iter().filter(|orders| self.in_file(orders.name()).is_none());
         let new = new.filter_map(Override::in_force);
         let of_file = self.file.iter().filter_map(|rule| {
@@ -278,9 +279,11 @@ impl RuleBook {
         new.chain(of_file).chain(&self.max_hold).cloned().collect()
     }
 
-    /// The names of the rules that are groups.
-    pub(crate) fn groups(&self) -> Vec<String> {
-        self.file.iter().map(|rule| rule.name.clone()).collect()
+    /// Sets them in the engine, and those of the file as groups; calls `go_on` as
+    /// [`engine::Engine::set_rules`] does.
+    pub(crate) fn apply(&self, engine: &mut Engine, now: Time, go_on: impl FnMut()) {
+        let groups: Vec<String> = self.file.iter().map(|rule| rule.name.clone()).collect();
+        engine.set_rules(self.in_force(), &groups, now, go_on);
     }
 
     fn in_file(&self, name: &str) -> Option<&Rule> {

@@ -104,11 +104,8 @@ fn read_standard_input(options: &Options, rules_file: &[Rule]) -> Result<Restore
     restore(&bytes, options, Some(rules_file.to_vec()), stand_in).map_err(|e| e.to_string())
 }
 
-/// Sets the rules, builds what the new image builds besides the restored state, and touches a
-/// margin of memory.
-fn build_the_rest(mut restored: Restored, options: &Options) -> io::Result<()> {
-    let rules = &restored.server.settings.rules;
-    restored.engine.set_rules(rules.in_force(), &rules.groups(), restored.now, || {});
+/// Builds what the new image builds besides the restored state, and touches a margin of memory.
+fn build_the_rest(restored: Restored, options: &Options) -> io::Result<()> {
     let operator = Operators::new(sys::take_over_signals()?, restored.server.settings.clone());
     let poll = Poll::new().map_err(named("epoll_create1"))?;
     operator.watch(poll.registry())?;

@@ -11,20 +11,21 @@ use crate::clients::connections::Clients;
 use crate::options::Options;
 use crate::platform::clock;
 use crate::platform::hash_seed::random_seed;
+use crate::platform::os::Engine;
 use crate::platform::os::fd::RawFd;
 use crate::platform::sys::inherited_connection;
 use crate::restart::snapshot::{Reader, ServerState, SnapshotError, Summary};
 use crate::sockets::socket::Socket;
 use engine::rules::rule::Rule;
-use engine::{ClientId, Engine, Time};
+use engine::{ClientId, Time};
 use std::io;
 
 /// What a snapshot restores, including descriptors.
 pub(crate) struct Restored {
     pub(crate) server: ServerState,
     pub(crate) clients: Clients,
-    /// Its rules are still to be set, at the time `now`.
     pub(crate) engine: Engine,
+    /// When the engine continues.
     pub(crate) now: Time,
     /// Clients whose descriptors are missing, and why. Not logged yet: the old image may
     /// have written half a line.
@@ -38,7 +39,7 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<Socket> {
     Ok(Socket::new(inherited_connection(fd)?, /* is_unix */ false))
 }
 
-/// Reads a snapshot, in a trial as in the restart itself. Only a trial reads a `rules_file`:
+/// Reads a snapshot and sets the rules, in a trial as in the restart itself. Only a trial reads a `rules_file`:
 /// what it has read is in the snapshot of the restart. `adopt` takes over the socket of a
 /// connection.
 pub(crate) fn restore(
@@ -59,11 +60,15 @@ pub(crate) fn restore(
     }
     let now = clock::now().max(reader.server.taken);
     let state = std::mem::take(&mut reader.server.engine);
-    let engine = Engine::resume(state, reader.pools(), random_seed(), now)?;
+    let engine = engine::Engine::resume(state, reader.pools(), random_seed(), now)?;
     let settings = &mut reader.server.settings;
     let rules_file = rules_file.unwrap_or_else(|| std::mem::take(&mut reader.server.rules_file));
     let ended_orders = settings.resume(options, rules_file);
     settings.rules.check().map_err(SnapshotError::Rules)?;
+    // In the tests it becomes one that records its calls.
+    #[cfg_attr(not(test), expect(clippy::useless_conversion))]
+    let mut engine = Engine::from(engine);
+    settings.rules.apply(&mut engine, now, || {});
     let clients = Clients::resume(connections, reader.server.last_serial, options);
     Ok(Restored { server: reader.server, clients, engine, now, lost, ended_orders })
 }

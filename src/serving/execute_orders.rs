@@ -143,9 +143,8 @@ impl Server {
     /// Passes the rules in force on to the engine, whose answers are to be sent then.
     fn set_rules(&mut self, now: Time) {
         let Parts { engine, operator, .. } = &mut self.parts;
-        let rules = &operator.settings.rules;
         let go_on = || self.service_manager.notify_watchdog(clock::now());
-        engine.set_rules(rules.in_force(), &rules.groups(), now, go_on);
+        operator.settings.rules.apply(engine, now, go_on);
     }
 
     /// Ends the rules that have expired.

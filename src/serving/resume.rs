@@ -11,8 +11,7 @@
 //! | looks for a terminal | opening it does not block, and a failure means that there is none |
 //! | finds the snapshot | the old image wrote descriptor and process id into the environment; the trial got both in the same way |
 //! | maps the snapshot | the trial mapped one like it; if the machine has no memory, it retries ([`retry_for_a_while`]) |
-//! | [`restore`]: reads the snapshot, makes the engine and the connections, sets up admission | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
-//! | sets the rules | the trial set the same ones |
+//! | [`restore`]: reads the snapshot, makes the engine and the connections, sets the rules, sets up admission | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
 //! | continues the log | assignments of what is still to be written |
 //! | applies the log filter | the old image checked it; one that is unknown to the new image is ignored |
 //! | raises the limit of descriptors | a failure is only logged |
@@ -36,7 +35,6 @@ use crate::operator::orders::Operators;
 use crate::options::Options;
 use crate::platform::clock;
 use crate::platform::failed_call::named;
-use crate::platform::os::Engine;
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::mio::Poll;
 use crate::platform::sys::{self, inherited_descriptor};
@@ -61,12 +59,7 @@ impl Server {
             restore(&bytes, &options, None, adopt).map_err(|e| io::Error::other(e.to_string()))?;
         drop(bytes);
         let Restored { server: state, clients, engine, now, lost, ended_orders } = restored;
-        // In the tests it becomes one that records its calls.
-        #[cfg_attr(not(test), expect(clippy::useless_conversion))]
-        let mut engine = Engine::from(engine);
         let unchanged = unchanged_options(state.keeps_options());
-        let rules = &state.settings.rules;
-        engine.set_rules(rules.in_force(), &rules.groups(), now, || {});
         logger::resume(state.logging);
         state.settings.apply_log();
         let pause_us = |until: Time| until.ns_since(state.taken) / 1_000;

@@ -76,7 +76,7 @@ impl Server {
         let mut history = History::new(now);
         history.mark("start", &format!("poolcounterd {VERSION}"), now);
         let mut engine = Engine::new(random_seed(), now);
-        engine.set_rules(settings.rules.in_force(), &settings.rules.groups(), now, || {});
+        settings.rules.apply(&mut engine, now, || {});
         let signals = sys::take_over_signals()?;
         let mut poll = Poll::new().map_err(named("epoll_create1"))?;
         needed_calls::check(&signals, &mut poll)?;

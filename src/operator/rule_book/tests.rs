@@ -1,4 +1,5 @@
 use super::*;
+use engine::HashSeed;
 
 const NOW: Time = Time::from_ns(1_000);
 
@@ -33,7 +34,10 @@ fn an_order_replaces_in_place_or_goes_in_front() {
         assert_eq!(in_force(&book), expected, "{order:?}");
     }
     assert!(book.execute(RuleOrder::Off("x".into()), NOW).is_err());
-    assert_eq!(book.groups(), ["a", "b"]);
+    let mut engine = Engine::new(HashSeed::new([1, 2]), NOW);
+    book.apply(&mut engine, NOW, || {});
+    let groups: Vec<&String> = engine.rules().groups().iter().map(|group| &group.name).collect();
+    assert_eq!(groups, ["other", "a", "b"]);
 }
 
 #[test]
