@@ -2,7 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue};
 use connect::{OrderError, Place, places};
-use poolcounterd::{Ended, Obstacle, Options, Server, StartError, Task};
+use poolcounterd::{Ended, Obstacle, Options, Server, StartError, Task, check_rules};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
             let uptime = places(server.as_deref(), port).and_then(first_uptime);
             uptime.map_err(|e| format!("Check failed: {e}"))
         }
-        Task::CheckRules { path, keys } => poolcounterd::check_rules(&path, &keys),
+        Task::CheckRules { path, keys } => check_rules(&path, &keys).map_err(|e| e.to_string()),
         Task::CheckOptions(options) => return check_options(&options),
         Task::FreePort(pid) => {
             poolcounterd::free_port(pid).map_err(|why| format!("Not freed: {why}"))

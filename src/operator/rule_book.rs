@@ -2,10 +2,8 @@
 //! `RULE` changed, and until when; checks keys for `--check-rules`.
 
 use crate::options::Options;
-use crate::platform::failed_call::errno;
 use crate::platform::os::Engine;
 use crate::platform::os::fs::read_regular_file;
-use crate::platform::os::io::Errno;
 use engine::Time;
 use engine::rules::rule::{FILE_BYTES_MAX, NAME_BYTES_MAX, Rule, parse_file};
 use engine::rules::{RULES_MAX, Rules};
@@ -23,37 +21,55 @@ use std::time::Duration;
 /// # Errors
 /// Why the file can't be used, with its name.
 pub(crate) fn read_rules(options: &Options) -> Result<Vec<Rule>, RulesError> {
-    let Some(path) = &options.rules else {
-        return Ok(Vec::new());
-    };
-    let is_refused = |e: &io::Error| {
-        let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
-        errno(e).is_some_and(|errno| scarce.contains(&errno))
-    };
-    read_file(path).map_err(|e| {
-        let why = format!("{path}: {e}");
-        if is_refused(&e) { RulesError::System(why) } else { RulesError::Invalid(why) }
-    })
+    options.rules.as_ref().map_or(Ok(Vec::new()), |path| read_file(path))
 }
 
-fn read_file(path: &str) -> io::Result<Vec<Rule>> {
-    let bytes = read_regular_file(path, FILE_BYTES_MAX)?;
-    parse_file(&bytes).map_err(io::Error::other)
+fn read_file(path: &str) -> Result<Vec<Rule>, RulesError> {
+    let read = || parse_file(&read_regular_file(path, FILE_BYTES_MAX)?).map_err(io::Error::other);
+    read().map_err(|cause| RulesError::File(path.to_owned(), cause))
 }
 
-/// Why there are no rules to begin with.
+/// Why rules can't be in force, or an order about them is refused.
 #[derive(Debug)]
-pub(crate) enum RulesError {
-    /// The file is not valid, is none, or there are too many rules: another one is needed.
-    Invalid(String),
-    /// The system refuses what reading the file needs, such as a descriptor.
-    System(String),
+pub enum RulesError {
+    /// This file can't be read, or its text has a
+    /// [`RuleError`](engine::rules::rule::RuleError).
+    File(String, io::Error),
+    /// This is no key to check.
+    NoKey(String),
+    /// There would be so many.
+    TooMany(usize),
+    /// Orders are about as many names as they may be.
+    TooManyNames,
+    /// The rule of this name would have no settings, and is not in the file.
+    NoSettings(String),
+    /// An order has set this rule, for other keys; and a name that is free.
+    OtherPattern(Rule, String),
+    /// No rule has this name.
+    NoRule(String),
 }
 
 impl fmt::Display for RulesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RulesError::Invalid(why) | RulesError::System(why) => f.write_str(why),
+            RulesError::File(path, cause) => write!(f, "{path}: {cause}"),
+            RulesError::NoKey(text) => write!(f, "{text}: a byte of a key is a character or \\xNN"),
+            RulesError::TooMany(n) => {
+                write!(f, "{n} rules with those of --max-hold, more than {RULES_MAX}")
+            }
+            RulesError::TooManyNames => {
+                write!(f, "{RULES_MAX} names are set or off already; RULE RESET forgets one")
+            }
+            RulesError::NoSettings(name) => write!(
+                f,
+                "{name} has no settings and would have no effect: only the file makes groups"
+            ),
+            RulesError::OtherPattern(rule, free) => write!(
+                f,
+                "{rule} is in force by an order, and has another pattern: \
+                 choose another name, such as {free}"
+            ),
+            RulesError::NoRule(name) => write!(f, "no rule has the name {name}"),
         }
     }
 }
@@ -63,16 +79,14 @@ impl fmt::Display for RulesError {
 ///
 /// # Errors
 /// Why the file can't be used, or what is not a key.
-pub fn check_rules(path: &str, keys: &[String]) -> Result<String, String> {
-    let rules = read_file(path).map_err(|why| format!("{path}: {why}"))?;
+pub fn check_rules(path: &str, keys: &[String]) -> Result<String, RulesError> {
+    let rules = read_file(path)?;
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
-    let count = rules.len();
+    let mut answer = format!("{path}: {} rules\n", rules.len());
     let rules = Rules::new(rules, &names);
-    let mut answer = format!("{path}: {count} rules\n");
     for text in keys {
         let key = key_from_text(text.as_bytes());
-        let key = key.ok_or_else(|| format!("{text}: a byte of a key is a character or \\xNN"))?;
-        answer += &explain(&rules, &key);
+        answer += &explain(&rules, &key.ok_or_else(|| RulesError::NoKey(text.clone()))?);
     }
     Ok(answer)
 }
@@ -247,7 +261,7 @@ impl RuleBook {
     ///
     /// # Errors
     /// There are too many.
-    pub(crate) fn new(file: Vec<Rule>, options: &Options) -> Result<Self, String> {
+    pub(crate) fn new(file: Vec<Rule>, options: &Options) -> Result<Self, RulesError> {
         let book = RuleBook { file, max_hold: options.max_hold.clone(), orders: Vec::new() };
         book.check()?;
         Ok(book)
@@ -257,15 +271,13 @@ impl RuleBook {
     ///
     /// # Errors
     /// There are too many.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), RulesError> {
         if self.orders.len() > RULES_MAX {
-            return Err(format!(
-                "{RULES_MAX} names are set or off already; RULE RESET forgets one"
-            ));
+            return Err(RulesError::TooManyNames);
         }
         match self.in_force().len() {
             0..=RULES_MAX => Ok(()),
-            n => Err(format!("{n} rules with those of --max-hold, more than {RULES_MAX}")),
+            n => Err(RulesError::TooMany(n)),
         }
     }
 
@@ -298,7 +310,7 @@ impl RuleBook {
     ///
     /// # Errors
     /// Why nothing has changed.
-    pub(crate) fn execute(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
+    pub(crate) fn execute(&mut self, order: RuleOrder, now: Time) -> Result<String, RulesError> {
         let old = self.orders.clone();
         let done = match order {
             RuleOrder::Set { rule, for_s } => self.set(rule, for_s, now),
@@ -312,12 +324,9 @@ impl RuleBook {
         checked
     }
 
-    fn set(&mut self, rule: Rule, for_s: Option<u64>, now: Time) -> Result<String, String> {
-        if rule.settings.is_empty() && self.in_file(&rule.name).is_none() {
-            return Err(format!(
-                "{} has no settings and would have no effect: only the file makes groups",
-                rule.name
-            ));
+    fn set(&mut self, rule: Rule, for_s: Option<u64>, now: Time) -> Result<String, RulesError> {
+        if rule.settings.words().next().is_none() && self.in_file(&rule.name).is_none() {
+            return Err(RulesError::NoSettings(rule.name));
         }
         self.check_pattern(&rule)?;
         let (answer, orders) = match for_s {
@@ -338,15 +347,11 @@ impl RuleBook {
 
     /// Refuses to take a limit away from the keys that an order limits now: whoever gives an order
     /// about other keys hardly means these.
-    fn check_pattern(&self, rule: &Rule) -> Result<(), String> {
+    fn check_pattern(&self, rule: &Rule) -> Result<(), RulesError> {
         let in_force = self.orders_about(&rule.name).and_then(Override::in_force);
         match in_force.filter(|in_force| in_force.pattern != rule.pattern) {
             None => Ok(()),
-            Some(in_force) => Err(format!(
-                "{in_force} is in force by an order, and has another pattern: \
-                 choose another name, such as {}",
-                self.free_name(&rule.name)
-            )),
+            Some(other) => Err(RulesError::OtherPattern(other.clone(), self.free_name(&rule.name))),
         }
     }
 
@@ -365,9 +370,10 @@ impl RuleBook {
         }
     }
 
-    fn turn_off(&mut self, name: &str, now: Time) -> Result<String, String> {
+    fn turn_off(&mut self, name: &str, now: Time) -> Result<String, RulesError> {
         let by_order = self.orders_about(name).map(Override::rule);
-        let rule = by_order.or_else(|| self.in_file(name)).ok_or_else(|| unknown(name))?;
+        let rule = by_order.or_else(|| self.in_file(name));
+        let rule = rule.ok_or_else(|| RulesError::NoRule(name.to_owned()))?;
         let change = Change::Off(rule.clone());
         self.put(Override::Lasting(Lasting { change, since: now }));
         Ok(format!("{name} is off"))
@@ -381,10 +387,10 @@ impl RuleBook {
         }
     }
 
-    fn reset(&mut self, name: &str) -> Result<String, String> {
+    fn reset(&mut self, name: &str) -> Result<String, RulesError> {
         let had_orders = !self.end_top(|orders| orders.name() == name).is_empty();
         if !had_orders && self.in_file(name).is_none() {
-            return Err(unknown(name));
+            return Err(RulesError::NoRule(name.to_owned()));
         }
         Ok(match self.orders_about(name) {
             Some(orders) => match orders.in_force() {
@@ -459,10 +465,6 @@ impl RuleBook {
         let others = self.orders.iter().filter_map(Override::source_below);
         self.in_force().into_iter().map(of_rule).chain(others).collect()
     }
-}
-
-fn unknown(name: &str) -> String {
-    format!("no rule has the name {name}")
 }
 
 #[cfg(test)]

@@ -43,20 +43,16 @@ pub fn dry_run(options: &Options) -> Result<String, String> {
         None => (None, read_standard_input(options, &rules_file)?),
     };
     let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
-    let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
     sys::raise_descriptor_limit();
-    let descriptors_max = descriptors::limit();
-    let summary = restored.summary();
-    let max_hold = options.max_hold.clone();
     let answer = TrialAnswer {
-        poolcounterd,
+        poolcounterd: env!("CARGO_PKG_VERSION").to_owned(),
         process,
-        descriptors_max,
-        summary,
+        descriptors_max: descriptors::limit(),
+        summary: restored.summary(),
         wanted,
         is_control_given: options.control.is_some(),
         rules_file,
-        max_hold,
+        max_hold: options.max_hold.clone(),
     };
     build_the_rest(restored, options).map_err(|e| e.to_string())?;
     serde_json::to_string(&answer).map_err(|e| e.to_string())

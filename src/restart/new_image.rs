@@ -39,9 +39,9 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<Socket> {
     Ok(Socket::new(inherited_connection(fd)?, /* is_unix */ false))
 }
 
-/// Reads a snapshot and sets the rules, in a trial as in the restart itself. Only a trial reads a `rules_file`:
-/// what it has read is in the snapshot of the restart. `adopt` takes over the socket of a
-/// connection.
+/// Reads a snapshot and sets the rules, in a trial as in the restart itself. Only a trial reads a
+/// `rules_file`: what it has read is in the snapshot of the restart. `adopt` takes over the socket
+/// of a connection.
 pub(crate) fn restore(
     bytes: &[u8],
     options: &Options,
@@ -60,14 +60,14 @@ pub(crate) fn restore(
     }
     let now = clock::now().max(reader.server.taken);
     let state = std::mem::take(&mut reader.server.engine);
-    let engine = engine::Engine::resume(state, reader.pools(), random_seed(), now)?;
+    // In the tests it becomes one that records its calls.
+    #[cfg_attr(not(test), expect(clippy::useless_conversion))]
+    let mut engine =
+        Engine::from(engine::Engine::resume(state, reader.pools(), random_seed(), now)?);
     let settings = &mut reader.server.settings;
     let rules_file = rules_file.unwrap_or_else(|| std::mem::take(&mut reader.server.rules_file));
     let ended_orders = settings.resume(options, rules_file);
     settings.rules.check().map_err(SnapshotError::Rules)?;
-    // In the tests it becomes one that records its calls.
-    #[cfg_attr(not(test), expect(clippy::useless_conversion))]
-    let mut engine = Engine::from(engine);
     settings.rules.apply(&mut engine, now, || {});
     let clients = Clients::resume(connections, reader.server.last_serial, options);
     Ok(Restored { server: reader.server, clients, engine, now, lost, ended_orders })

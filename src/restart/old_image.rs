@@ -198,8 +198,8 @@ impl Restart {
         let TrialAnswer { wanted, is_control_given, rules_file, max_hold, .. } = &approval.answer;
         let mut rules = parts.operator.settings.rules.clone();
         rules.resume(rules_file.clone(), max_hold.clone());
-        if let Err(why) = rules.check() {
-            return why;
+        if let Err(e) = rules.check() {
+            return e.to_string();
         }
         let lost = parts.listeners.control_socket_lost(wanted);
         if let Some(path) = lost.filter(|_| !is_control_given) {

@@ -17,6 +17,7 @@ pub use crate::listening::listeners::ListenersState;
 pub use crate::listening::unix_socket::SocketFile;
 use crate::logging::logger;
 pub use crate::operator::control_socket::ControlConnectionState;
+use crate::operator::rule_book::RulesError;
 use crate::operator::run_time_settings::RunTimeSettings;
 use crate::platform::os::fd::RawFd;
 pub use crate::restart::launcher::LauncherState;
@@ -99,7 +100,7 @@ pub enum SnapshotError {
     /// A newer daemon wrote it.
     TooNew(u64),
     /// The rules that operators have set do not go with the new file or options.
-    Rules(String),
+    Rules(RulesError),
     /// It contains something that no daemon can have written.
     Impossible(String),
 }
@@ -114,7 +115,7 @@ impl fmt::Display for SnapshotError {
                     "snapshot version {version} is newer than {NEWEST}, the newest known here"
                 )
             }
-            SnapshotError::Rules(why) => f.write_str(why),
+            SnapshotError::Rules(e) => e.fmt(f),
             SnapshotError::Impossible(why) => write!(f, "impossible snapshot: {why}"),
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::listening::addresses::{ListenError, Obstacle, Purpose, Wanted};
 use crate::operator::rule_book::RulesError;
+use crate::platform::failed_call::lacks_resources;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +16,7 @@ pub enum StartError {
     /// A listener could not be opened.
     Listen(ListenError),
     /// The file of rules can't be used, or there are too many.
-    Rules(String),
+    Rules(RulesError),
     /// The kernel refuses a resource that serving needs.
     System(io::Error),
 }
@@ -23,15 +24,6 @@ pub enum StartError {
 impl From<ListenError> for StartError {
     fn from(e: ListenError) -> Self {
         StartError::Listen(e)
-    }
-}
-
-impl From<RulesError> for StartError {
-    fn from(e: RulesError) -> Self {
-        match e {
-            RulesError::Invalid(why) => StartError::Rules(why),
-            RulesError::System(why) => StartError::System(io::Error::other(why)),
-        }
     }
 }
 
@@ -45,7 +37,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Listen(e) => e.fmt(f),
-            StartError::Rules(why) => write!(f, "Can't start: {why}"),
+            StartError::Rules(e) => write!(f, "Can't start: {e}"),
             StartError::System(e) => write!(f, "Can't start: {e}"),
         }
     }
@@ -56,6 +48,8 @@ impl StartError {
     pub fn obstacle(&self) -> Obstacle {
         match self {
             StartError::Listen(e) => e.obstacle(),
+            // The file may be right.
+            StartError::Rules(RulesError::File(_, e)) if lacks_resources(e) => Obstacle::System,
             StartError::Rules(_) => Obstacle::Options,
             StartError::System(_) => Obstacle::System,
         }
@@ -131,5 +125,25 @@ fn socket_path(path: &str, error: &io::Error) -> Option<String> {
         Some("Another daemon answers there. Stop it, or choose another path.".to_owned())
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::os::io::Errno;
+
+    #[test]
+    fn a_file_of_rules_that_the_system_refuses_may_be_right() {
+        let of_file = |e: Errno| RulesError::File("/etc/rules".to_owned(), e.into());
+        for (error, obstacle) in [
+            (of_file(Errno::MFILE), Obstacle::System),
+            (of_file(Errno::NOENT), Obstacle::Options),
+            (RulesError::TooMany(65), Obstacle::Options),
+        ] {
+            assert_eq!(StartError::Rules(error).obstacle(), obstacle);
+        }
+        let text = StartError::Rules(of_file(Errno::MFILE)).to_string();
+        assert_eq!(text, "Can't start: /etc/rules: Too many open files (os error 24)");
     }
 }

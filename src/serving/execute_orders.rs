@@ -133,7 +133,8 @@ impl Server {
     }
 
     fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
-        let answer = self.parts.operator.settings.rules.execute(order, now)?;
+        let answer = self.parts.operator.settings.rules.execute(order, now);
+        let answer = answer.map_err(|e| e.to_string())?;
         self.set_rules(now);
         self.send_owed(now);
         self.mark("rule", &answer);

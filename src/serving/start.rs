@@ -50,7 +50,7 @@ pub fn check_options(options: &Options) -> Result<(), StartError> {
 }
 
 fn rules_at_start(options: &Options) -> Result<RuleBook, StartError> {
-    RuleBook::new(read_rules(options)?, options).map_err(StartError::Rules)
+    read_rules(options).and_then(|file| RuleBook::new(file, options)).map_err(StartError::Rules)
 }
 
 impl Server {

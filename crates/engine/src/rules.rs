@@ -67,7 +67,6 @@ pub struct Rules {
 
 /// The number of a rule in force, kept with each lock: one or none takes a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct RuleNumber(NonZeroU8);
 
 impl RuleNumber {
@@ -79,17 +78,6 @@ impl RuleNumber {
     pub(super) fn get(self) -> usize {
         usize::from(self.0.get() - 1)
     }
-}
-
-/// A setting that applies to a key.
-#[derive(Debug)]
-pub struct AppliedSetting {
-    /// Which one.
-    pub setting: &'static Setting,
-    /// As operators write it.
-    pub word: String,
-    /// The number of the rule that it comes from.
-    pub rule: usize,
 }
 
 /// A request as rules limit it.
@@ -147,11 +135,9 @@ impl Rules {
 
     /// By the number of each of these rules, the number of the one that continues it.
     pub(super) fn continuations(&self, new: &Rules) -> Vec<Option<RuleNumber>> {
-        let number = |old: &RuleInForce| {
-            let place = new.in_force.iter().position(|rule| old.continues_as(&rule.rule));
-            place.map(RuleNumber::new)
-        };
-        self.in_force.iter().map(number).collect()
+        let place =
+            |old: &RuleInForce| new.in_force.iter().position(|it| old.continues_as(&it.rule));
+        self.in_force.iter().map(|old| place(old).map(RuleNumber::new)).collect()
     }
 
     /// Whether these are the rules in force, and these the groups.
@@ -270,27 +256,24 @@ impl Rules {
         }
     }
 
-    /// All that applies to keys that have these matches.
-    pub fn settings_of(&self, matches: Matches) -> Vec<AppliedSetting> {
-        let mut applied: Vec<AppliedSetting> = Vec::new();
-        for rule in matches.iter() {
-            for (setting, word) in self.in_force[rule].rule.settings.words() {
-                if !applied.iter().any(|earlier| earlier.setting.form == setting.form) {
-                    applied.push(AppliedSetting { setting, word, rule });
-                }
-            }
-        }
-        applied
+    /// What this one of the rules sets for keys that have these matches: each setting that no
+    /// earlier rule has, as operators write it.
+    pub fn settings(&self, matches: Matches, n: usize) -> impl Iterator<Item = (Effect, String)> {
+        let words = self.in_force[n].rule.settings.words();
+        let words = words.filter(move |(setting, _)| self.first_with(matches, setting) == Some(n));
+        words.map(|(setting, word)| (setting.effect, word))
+    }
+
+    fn first_with(&self, matches: Matches, setting: &Setting) -> Option<usize> {
+        matches.iter().find(|&n| (setting.is_in)(&self.in_force[n].rule.settings))
     }
 
     /// The rules that limit keys that have these matches: each with at least one limit that no
     /// earlier rule sets.
     pub fn limiting(&self, matches: Matches) -> Matches {
-        let first = |setting: &Setting| {
-            matches.iter().find(|&n| (setting.is_in)(&self.in_force[n].rule.settings))
-        };
         let limits = SETTINGS.iter().filter(|setting| setting.effect != Effect::Nothing);
-        Matches(limits.filter_map(first).fold(0, |rules, n| rules | 1 << n))
+        let rules = limits.filter_map(|limit| self.first_with(matches, limit));
+        Matches(rules.fold(0, |rules, n| rules | 1 << n))
     }
 
     /// The number of the rule that denies keys that have these matches.

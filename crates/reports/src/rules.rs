@@ -71,24 +71,23 @@ impl RuleSource {
 pub fn explain(rules: &Rules, key: &[u8]) -> String {
     let matches = rules.matching(key);
     let group = &rules.groups()[rules.group_of(matches)].name;
-    let name = |n: usize| rules.in_force()[n].rule.shown_name();
-    let applied = rules.settings_of(matches).into_iter();
-    let settings = applied.map(|applied| format!(" {} ({})", applied.word, name(applied.rule)));
+    let settings = matches.iter().flat_map(|n| {
+        let name = rules.in_force()[n].rule.shown_name();
+        rules.settings(matches, n).map(move |(_, word)| format!(" {word} ({name})"))
+    });
     format!("{}: group {group}{}\n", key_text(key), settings.collect::<String>())
 }
 
 /// For each rule that limits keys that have these matches one, and one for a rule that denies
 /// them: at most six, because there are six limits.
 pub(super) fn limits_of(rules: &Rules, matches: Matches) -> Vec<LimitRow> {
-    let applied = rules.settings_of(matches);
     let mut limits = Vec::new();
     for n in rules.limiting(matches).iter() {
         let RuleInForce { rule, holders, .. } = &rules.in_force()[n];
-        let total = rules.total(matches).filter(|(rule, _)| *rule == n);
-        let holders = total.map(|_| (*holders).into());
+        let holders = rules.total(matches).filter(|(of, _)| *of == n).map(|_| (*holders).into());
         for (effect, holders) in [(Effect::Limits, holders), (Effect::Denies, None)] {
-            let of_rule = applied.iter().filter(|of| of.rule == n && of.setting.effect == effect);
-            let settings: Vec<String> = of_rule.map(|of| of.word.clone()).collect();
+            let of_rule = rules.settings(matches, n).filter(|(of, _)| *of == effect);
+            let settings: Vec<String> = of_rule.map(|(_, word)| word).collect();
             if !settings.is_empty() {
                 limits.push(LimitRow { rule: rule.shown_name().to_owned(), settings, holders });
             }
@@ -105,11 +104,10 @@ pub fn list(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> ListRepor
         let now = in_force.iter().find(|now| now.rule.identity() == source.rule.identity());
         let now = now.filter(|_| source.is_in_force());
         let seen = now.map(|_| scan.of_rule(&source.rule));
-        let settings = source.rule.settings.to_string();
         RuleRow {
             rule: source.rule.shown_name().to_owned(),
             pattern: source.rule.pattern.to_string(),
-            settings: settings.split_whitespace().map(str::to_owned).collect(),
+            settings: source.rule.settings.words().map(|(_, word)| word).collect(),
             from: source.word().to_owned(),
             keys: seen.map(|seen| seen.keys),
             holders: seen.map(|seen| seen.holders),

@@ -271,7 +271,7 @@ fn parse_rule(rest: &[u8]) -> Result<Request, String> {
     let text = std::str::from_utf8(rest).map_err(|_| "not UTF-8; write such bytes as \\xNN")?;
     let mut words = text.split(' ').peekable();
     let (verb, name) = (words.next().ok_or(EXPECTED)?, words.next().ok_or(EXPECTED)?);
-    check_name(name).map_err(|why| printable(why.as_bytes()))?;
+    check_name(name).map_err(|why| printable(why.to_string().as_bytes()))?;
     let order = match verb {
         "SET" => {
             let lasts = words.next_if_eq(&"FOR").is_some();
@@ -279,7 +279,8 @@ fn parse_rule(rest: &[u8]) -> Result<Request, String> {
                 if lasts { Some(parse_lasting(words.next().ok_or(EXPECTED)?)?) } else { None };
             let pattern = words.next().ok_or(EXPECTED)?;
             let rule = Rule::of(name, pattern, words.by_ref());
-            RuleOrder::Set { rule: rule.map_err(|why| printable(why.as_bytes()))?, for_s }
+            let rule = rule.map_err(|why| printable(why.to_string().as_bytes()))?;
+            RuleOrder::Set { rule, for_s }
         }
         "OFF" => RuleOrder::Off(name.to_owned()),
         "RESET" => RuleOrder::Reset(name.to_owned()),

@@ -20,6 +20,24 @@ pub const NAME_BYTES_MAX: usize = 32;
 /// Stands for the name of a rule that has none, in snapshots.
 const NO_NAME: &str = "-";
 
+/// Why a text is no rule, or a file has no rules, in words for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleError(String);
+
+impl<T: Into<String>> From<T> for RuleError {
+    fn from(why: T) -> Self {
+        RuleError(why.into())
+    }
+}
+
+impl Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for RuleError {}
+
 /// What the daemon decides about the keys that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -37,7 +55,7 @@ impl Rule {
     ///
     /// # Errors
     /// Why it is not a rule.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, RuleError> {
         let mut words = text.split_ascii_whitespace();
         let name = words.next().ok_or("a rule needs a name and a pattern")?;
         check_name(name)?;
@@ -53,13 +71,13 @@ impl Rule {
         name: &str,
         pattern: &str,
         settings: impl Iterator<Item = &'a str>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, RuleError> {
         let pattern =
             Pattern::parse(pattern.as_bytes()).map_err(|why| format!("{pattern:.60}: {why}"))?;
         let mut rule = Rule { name: name.to_owned(), pattern, settings: RuleSettings::default() };
         // As printed, in which form it is read again. Without a name the pattern can't be missing.
         if rule.has_name() && is_setting(&rule.pattern.to_string()) {
-            return Err(format!("rule {name} has no pattern: {} is a setting", rule.pattern));
+            return Err(format!("rule {name} has no pattern: {} is a setting", rule.pattern).into());
         }
         for word in settings {
             rule.settings.add(word)?;
@@ -72,7 +90,7 @@ impl Rule {
     ///
     /// # Errors
     /// Why it is invalid.
-    pub fn parse_max_hold(text: &str) -> Result<Self, String> {
+    pub fn parse_max_hold(text: &str) -> Result<Self, RuleError> {
         let (pattern, time) = text.rsplit_once('=').ok_or("not PATTERN=TIME")?;
         let pattern = Pattern::parse(pattern.as_bytes())?;
         let max_hold_s = Some(seconds(time).map_err(|why| format!("TIME is {why}"))?);
@@ -101,9 +119,9 @@ impl Rule {
 ///
 /// # Errors
 /// Why no rule can have it.
-pub fn check_name(name: &str) -> Result<(), String> {
+pub fn check_name(name: &str) -> Result<(), RuleError> {
     if is_setting(name) {
-        return Err(format!("the name is missing: {name:?} is a setting"));
+        return Err(format!("the name is missing: {name:?} is a setting").into());
     }
     let mut bytes = name.bytes();
     let begins_well = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
@@ -111,10 +129,11 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if !begins_well || !bytes.all(is_word) || name.len() > NAME_BYTES_MAX {
         return Err(format!(
             "{name:?} is not a name: a letter a to z, then up to 31 letters, digits, _ or -"
-        ));
+        )
+        .into());
     }
     if name == OTHER {
-        return Err(format!("{OTHER} is the group of the keys that no rule matches"));
+        return Err(format!("{OTHER} is the group of the keys that no rule matches").into());
     }
     Ok(())
 }
@@ -127,7 +146,7 @@ impl Display for Rule {
 }
 
 impl TryFrom<String> for Rule {
-    type Error = String;
+    type Error = RuleError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         match text.strip_prefix(NO_NAME) {
@@ -157,9 +176,9 @@ pub const FILE_BYTES_MAX: usize = 64 << 10;
 ///
 /// # Errors
 /// What is wrong, and in which line. Then none of the rules applies.
-pub fn parse_file(bytes: &[u8]) -> Result<Vec<Rule>, String> {
+pub fn parse_file(bytes: &[u8]) -> Result<Vec<Rule>, RuleError> {
     if bytes.len() > FILE_BYTES_MAX {
-        return Err(format!("{} bytes, more than {FILE_BYTES_MAX}", bytes.len()));
+        return Err(format!("{} bytes, more than {FILE_BYTES_MAX}", bytes.len()).into());
     }
     let mut rules = Vec::new();
     let mut lines = BTreeMap::new();
@@ -168,20 +187,20 @@ pub fn parse_file(bytes: &[u8]) -> Result<Vec<Rule>, String> {
             continue;
         };
         if let Some(first) = lines.insert(rule.name.clone(), n) {
-            return Err(format!("line {n}: {} stands in line {first} already", rule.name));
+            return Err(format!("line {n}: {} stands in line {first} already", rule.name).into());
         }
         if rules.len() == RULES_MAX {
-            return Err(format!("line {n}: more than {RULES_MAX} rules"));
+            return Err(format!("line {n}: more than {RULES_MAX} rules").into());
         }
         rules.push(rule);
     }
     Ok(rules)
 }
 
-fn parse_line(line: &[u8]) -> Result<Option<Rule>, String> {
+fn parse_line(line: &[u8]) -> Result<Option<Rule>, RuleError> {
     if let Some(&byte) = line.iter().find(|&&b| b.is_ascii_control() && b != b'\t') {
         let hint = if byte == b'\r' { ": lines end with a line feed alone" } else { "" };
-        return Err(format!("the control character \\x{byte:02x}{hint}"));
+        return Err(format!("the control character \\x{byte:02x}{hint}").into());
     }
     let text = core::str::from_utf8(line).map_err(|_| "not UTF-8; write such bytes as \\xNN")?;
     let words = text.split_ascii_whitespace().take_while(|word| !word.starts_with('#'));
@@ -205,9 +224,9 @@ mod tests {
             assert_eq!(rule.to_string(), text);
             assert_eq!(Rule::try_from(text.to_owned()), Ok(rule));
             for setting in text.split(' ').skip(2) {
-                let error = Rule::parse(&format!("a {setting}")).unwrap_err();
+                let error = Rule::parse(&format!("a {setting}")).unwrap_err().to_string();
                 assert!(error.contains("no pattern"), "{setting}: {error}");
-                let error = Rule::parse(&format!("{setting} *")).unwrap_err();
+                let error = Rule::parse(&format!("{setting} *")).unwrap_err().to_string();
                 assert!(error.contains("the name is missing"), "{setting}: {error}");
             }
         }
@@ -267,7 +286,7 @@ mod tests {
             ("a * deny=1", "not a setting"),
             ("a * Workers=1", "not a setting"),
         ] {
-            let error = Rule::parse(bad).unwrap_err();
+            let error = Rule::parse(bad).unwrap_err().to_string();
             assert!(error.contains(why), "{bad}: {error}");
         }
         for bad in
@@ -277,7 +296,7 @@ mod tests {
         }
         assert!(Rule::parse_max_hold("k=4294967295").is_ok());
         // Words of a value in quotes: the quote is what is wrong.
-        assert!(Rule::parse_max_hold("'a*=600'").unwrap_err().contains("\\x27"));
+        assert!(Rule::parse_max_hold("'a*=600'").unwrap_err().0.contains("\\x27"));
     }
 
     #[test]
@@ -303,10 +322,10 @@ mod tests {
             (&many(65), "line 65: more than 64 rules"),
             (&"#".repeat(FILE_BYTES_MAX + 1), "65537 bytes"),
         ] {
-            let error = parse_file(bad.as_bytes()).unwrap_err();
+            let error = parse_file(bad.as_bytes()).unwrap_err().to_string();
             assert!(error.starts_with(why), "{error}");
         }
-        assert!(parse_file(b"a \xff").unwrap_err().contains("not UTF-8"));
+        assert!(parse_file(b"a \xff").unwrap_err().0.contains("not UTF-8"));
         assert_eq!(parse_file(many(64).as_bytes()).unwrap().len(), 64);
     }
 }

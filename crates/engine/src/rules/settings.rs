@@ -1,12 +1,12 @@
 //! The settings of rules, one table: how each is written, read and printed, and what it does to
 //! answers. How it does that, `Rules` and `enforcement` say.
 
+use crate::rules::rule::RuleError;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec::Vec;
 use core::fmt::{self, Display};
-use core::num::{IntErrorKind, NonZeroU32};
+use core::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use core::time::Duration;
 use protocol::{seconds_from_text, time_text};
 
@@ -53,26 +53,28 @@ macro_rules! settings {
             effect: Effect::$effect,
             is_in: |settings| settings.$field.is_some(),
             read: |settings, value| Ok(settings.$field.replace($read(value)?).is_some()),
-            value: |settings| settings.$field.map($text),
+            value: |settings| settings.$field.as_ref().map($text),
         },)*];
+
+        const FORMS: &str = concat!($(" ", $form),*);
     };
 }
 
 settings! {
     /// The most holders of each key.
-    workers: NonZeroU32, "workers=N", number, number_text, Limits;
+    workers: NonZeroU32, "workers=N", number, ToString::to_string, Limits;
     /// Instead of the client's number.
-    max_queue: NonZeroU32, "maxqueue=N", number, number_text, Limits;
+    max_queue: NonZeroU32, "maxqueue=N", number, ToString::to_string, Limits;
     /// The longest wait, in seconds.
     timeout_s: NonZeroU32, "timeout=TIME", seconds, seconds_text, Limits;
     /// The most holders of all keys together.
-    total: NonZeroU32, "total=N", number, number_text, Limits;
+    total: NonZeroU32, "total=N", number, ToString::to_string, Limits;
     /// How long a lock may be held, in seconds.
     max_hold_s: NonZeroU32, "max-hold=TIME", seconds, seconds_text, Limits;
     /// When a lock that is still held counts as stuck.
     stuck_after: StuckAfter, "stuck-after=TIME|never", StuckAfter::read, StuckAfter::text, Nothing;
     /// Every request is refused.
-    denies: (), "deny", |_| Ok(()), |()| String::new(), Denies;
+    denies: (), "deny", |_| Ok(()), |_| String::new(), Denies;
 }
 
 /// When a lock that is still held counts as stuck.
@@ -89,7 +91,7 @@ impl StuckAfter {
         if text == "never" { Ok(StuckAfter::Never) } else { seconds(text).map(StuckAfter::Seconds) }
     }
 
-    fn text(self) -> String {
+    fn text(&self) -> String {
         match self {
             StuckAfter::Seconds(after) => seconds_text(after),
             StuckAfter::Never => "never".to_owned(),
@@ -110,13 +112,8 @@ pub(super) fn is_setting(word: &str) -> bool {
 }
 
 impl RuleSettings {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        *self == RuleSettings::default()
-    }
-
     /// Each as operators write it.
-    pub(super) fn words(&self) -> impl Iterator<Item = (&'static Setting, String)> {
+    pub fn words(&self) -> impl Iterator<Item = (&'static Setting, String)> {
         let word = |setting: &Setting, value: String| match parts(setting.form) {
             (name, Some(_)) => format!("{name}={value}"),
             (name, None) => name.to_owned(),
@@ -124,22 +121,20 @@ impl RuleSettings {
         SETTINGS.iter().filter_map(move |it| Some((it, word(it, (it.value)(self)?))))
     }
 
-    pub(super) fn add(&mut self, word: &str) -> Result<(), String> {
+    pub(super) fn add(&mut self, word: &str) -> Result<(), RuleError> {
         let (name, value) = parts(word);
-        let of_name = SETTINGS.iter().find(|setting| parts(setting.form).0 == name);
-        match of_name.map(|setting| (setting, parts(setting.form).1, value)) {
-            None | Some((_, None, Some(_))) => {
-                let forms: Vec<&str> = SETTINGS.iter().map(|setting| setting.form).collect();
-                let forms = forms.join(" ");
-                Err(format!("{word:?} is not a setting; these are: {forms}"))
+        let why = match SETTINGS.iter().find(|setting| parts(setting.form).0 == name) {
+            Some(setting) if is_setting(word) => {
+                match (setting.read)(self, value.unwrap_or_default()) {
+                    Ok(false) => return Ok(()),
+                    Ok(true) => format!("{name} stands there twice"),
+                    Err(why) => format!("{word}: the value is {why}"),
+                }
             }
-            Some((_, Some(_), None)) => Err(format!("{name} needs a value, as in {name}=5")),
-            Some((setting, ..)) => match (setting.read)(self, value.unwrap_or_default()) {
-                Ok(false) => Ok(()),
-                Ok(true) => Err(format!("{name} stands there twice")),
-                Err(why) => Err(format!("{word}: the value is {why}")),
-            },
-        }
+            Some(_) if value.is_none() => format!("{name} needs a value, as in {name}=5"),
+            _ => format!("{word:?} is not a setting; these are:{FORMS}"),
+        };
+        Err(why.into())
     }
 }
 
@@ -152,18 +147,11 @@ impl Display for RuleSettings {
 
 /// Digits only: `FromStr` also accepts a sign.
 fn number(text: &str) -> Result<NonZeroU32, &'static str> {
-    const NO_NUMBER: &str = "not a whole number over 0";
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(NO_NUMBER);
-    }
-    text.parse().map_err(|e: core::num::ParseIntError| match e.kind() {
+    let digits = if text.bytes().all(|b| b.is_ascii_digit()) { text } else { "" };
+    digits.parse().map_err(|e: ParseIntError| match e.kind() {
         IntErrorKind::PosOverflow => "more than 4294967295",
-        _ => NO_NUMBER,
+        _ => "not a whole number over 0",
     })
-}
-
-fn number_text(number: NonZeroU32) -> String {
-    number.to_string()
 }
 
 /// Reads how long something about a rule lasts, in whole seconds.
@@ -176,6 +164,6 @@ pub fn seconds(text: &str) -> Result<NonZeroU32, &'static str> {
 }
 
 /// Seconds as [`seconds`] reads them.
-fn seconds_text(seconds: NonZeroU32) -> String {
-    time_text(Duration::from_secs(u32::from(seconds).into()))
+fn seconds_text(seconds: &NonZeroU32) -> String {
+    time_text(Duration::from_secs(seconds.get().into()))
 }
