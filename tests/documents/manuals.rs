@@ -53,9 +53,11 @@ fn the_example_of_rules_is_valid_and_checked_as_shown() {
 }
 
 #[test]
-fn rules_5_has_every_setting() {
+fn rules_5_and_the_help_of_rule_set_have_every_setting() {
     let page = text_of(&top().join(RULES));
+    let help = text_of(&top().join("crates/command/src/control.rs"));
     for setting in SETTINGS {
+        assert!(help.contains(setting.form), "{}", setting.form);
         let first = setting.form.split('|').next().expect("a form");
         assert!(page.contains(&format!("\n.It Cm {first}\n")), "{first}");
     }
