@@ -393,20 +393,20 @@ impl Clients {
     /// Notes that `client`, which has used up a share, may have more to read or handle: it gets its
     /// next share in a later turn.
     pub(crate) fn record_unread(&mut self, client: ClientId) {
-        if self.becomes_unread(client) {
+        if self.mark_unread(client) {
             self.queues.push_rest(client);
         }
     }
 
     /// Notes that `client`, which was not received from, is again: at once, as after an event.
     pub(crate) fn record_readable(&mut self, client: ClientId) {
-        if self.becomes_unread(client) {
+        if self.mark_unread(client) {
             self.queues.push_fresh(client);
         }
     }
 
-    /// Whether `client` becomes unread by this. One that was unread is in a queue already.
-    fn becomes_unread(&mut self, client: ClientId) -> bool {
+    /// Marks `client` unread. Returns false for one that was: it is in a queue already.
+    fn mark_unread(&mut self, client: ClientId) -> bool {
         let connection = self.open_mut(client);
         connection.is_some_and(|it| !std::mem::replace(&mut it.is_unread, true))
     }
@@ -416,9 +416,11 @@ impl Clients {
 impl Clients {
     /// Whether `client` is owed so much that sending it at once pays, and the kernel may
     /// take it.
-    pub(crate) fn has_much_to_send(&mut self, client: ClientId) -> bool {
-        self.open_mut(client).is_some_and(|connection| {
-            !connection.watches_writable && connection.stream.unsent().len() > SHARE_BYTES
+    pub(crate) fn has_much_to_send(&self, client: ClientId) -> bool {
+        self.slots.get(client).is_some_and(|connection| {
+            connection.stage == ConnectionStage::Open
+                && !connection.watches_writable
+                && connection.stream.unsent().len() > SHARE_BYTES
         })
     }
 

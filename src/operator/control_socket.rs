@@ -116,11 +116,13 @@ impl ControlSocket {
     /// Closes the connection that was silent for longest, preferably one without a request
     /// to read or to answer, or one that leaves an answer unread.
     fn make_room(&mut self) {
-        let ranks = self.connections.iter_mut().map(|(client, it)| {
-            let waits = !it.has_unsent() && (it.has_input() || it.unanswered.is_some());
-            ((waits, it.last_use), client)
+        let looks = self.connections.iter().map(|(client, it)| {
+            let input = if it.has_unsent() { Ok(false) } else { it.has_input() };
+            let waits = !it.has_unsent() && (input == Ok(true) || it.unanswered.is_some());
+            (client, (waits, it.last_use), input.is_err())
         });
-        let longest = ranks.min_by_key(|(rank, _)| *rank).map(|(_, client)| client);
+        let looks: Vec<_> = looks.collect();
+        let longest = looks.iter().min_by_key(|(_, rank, _)| *rank).map(|(client, ..)| *client);
         let Some(connection) = longest.and_then(|client| self.connections.remove(client)) else {
             return;
         };
@@ -133,8 +135,11 @@ impl ControlSocket {
         if !connection.has_unsent() {
             let _ = send(connection.stream.socket(), TOO_MANY, SendFlags::NOSIGNAL);
         }
-        // The look at a lost connection has consumed its error, and no event follows.
-        self.connections.retain(|it| !it.is_gone);
+        for (client, _, is_lost) in looks {
+            if is_lost {
+                self.connections.remove(client);
+            }
+        }
     }
 
     /// Whether `client` is there and waits for an answer.
@@ -224,9 +229,9 @@ impl ControlSocket {
     }
 
     /// Closes it with the daemon. Operators whose orders were not read are told so.
-    pub(crate) fn close(mut self) {
-        for (_, connection) in self.connections.iter_mut() {
-            if !connection.has_unsent() && connection.has_input() {
+    pub(crate) fn close(self) {
+        for (_, connection) in self.connections.iter() {
+            if !connection.has_unsent() && connection.has_input() == Ok(true) {
                 tell_unheard(connection.stream.socket());
             }
         }
@@ -393,14 +398,14 @@ impl ControlConnection {
         }
     }
 
-    fn has_input(&mut self) -> bool {
+    /// Whether there is something to read.
+    ///
+    /// # Errors
+    /// The connection is lost. The look has consumed its error, and no event follows.
+    fn has_input(&self) -> Result<bool, Errno> {
         match self.stream.socket().peek(&mut [0]) {
-            Ok(len) => len > 0,
-            Err(Errno::AGAIN) => false,
-            Err(_) => {
-                (self.has_ended, self.is_gone) = (true, true);
-                false
-            }
+            Err(Errno::AGAIN) => Ok(false),
+            looked => looked.map(|len| len > 0),
         }
     }
 

@@ -42,8 +42,6 @@ pub(crate) struct Http {
     /// The reports requested in this turn.
     asked: Vec<(HttpClient, ReportRequest)>,
     allowed: Vec<IpNet>,
-    /// There was no room for new connections, which may still wait in the backlog.
-    may_have_backlog: bool,
     /// The daemon takes no new clients, as `/-/ready` shows.
     is_draining: bool,
 }
@@ -82,7 +80,6 @@ impl Http {
             ready: Vec::new(),
             asked: Vec::new(),
             allowed,
-            may_have_backlog: false,
             is_draining: false,
         }
     }
@@ -127,21 +124,10 @@ impl Http {
         }
     }
 
-    /// Whether a new connection can be served now. If not, it waits in the backlog until
-    /// [`Http::has_room_again`].
-    pub(crate) fn has_room(&mut self, now: Time) -> bool {
+    /// Whether a new connection can be served now. If not, it waits in the backlog.
+    pub(crate) fn has_room(&self, now: Time) -> bool {
         let mut all = self.exchanges.iter();
-        let has_room =
-            self.exchanges.len() < HTTP_CONNECTIONS_MAX || all.any(|(_, it)| it.may_yield(now));
-        self.may_have_backlog |= !has_room;
-        has_room
-    }
-
-    /// Whether there is room again for new connections.
-    pub(crate) fn has_room_again(&mut self, now: Time) -> bool {
-        let has_room_again = self.may_have_backlog && self.has_room(now);
-        self.may_have_backlog &= !has_room_again;
-        has_room_again
+        self.exchanges.len() < HTTP_CONNECTIONS_MAX || all.any(|(_, it)| it.may_yield(now))
     }
 
     /// Closes a connection that has its answer, else the oldest one of the address with
@@ -174,9 +160,23 @@ impl Http {
             self.advance(slot, now);
         }
         if self.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.exchanges.retain(|exchange| exchange.has_time(now));
+            self.end_late(now);
         }
         std::mem::take(&mut self.asked)
+    }
+
+    /// Answers requests that are late with an error, and closes other late connections.
+    fn end_late(&mut self, now: Time) {
+        let late = self.exchanges.iter().filter(|(_, exchange)| exchange.deadline <= now);
+        let late: Vec<HttpClient> = late.map(|(client, _)| client).collect();
+        for client in late {
+            let Some(exchange) = self.exchanges.get_mut(client) else { continue };
+            let is_request =
+                exchange.stage == ExchangeStage::Receiving && !exchange.head.is_empty();
+            if !is_request || exchange.answer(Response::refused(408), now) == Next::Ends {
+                self.exchanges.remove(client);
+            }
+        }
     }
 
     fn advance(&mut self, slot: usize, now: Time) {
@@ -306,14 +306,5 @@ impl Exchange {
             }
         }
         Next::Ends
-    }
-
-    /// Whether it has time left. Answers a late request with an error.
-    fn has_time(&mut self, now: Time) -> bool {
-        if now < self.deadline {
-            return true;
-        }
-        let is_late = self.stage == ExchangeStage::Receiving && !self.head.is_empty();
-        is_late && self.answer(Response::refused(408), now) != Next::Ends
     }
 }

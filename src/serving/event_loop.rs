@@ -13,6 +13,7 @@ use crate::reporting::report_queue::Requester;
 use crate::restart::parts::Parts;
 use crate::serving::Server;
 use crate::serving::dispatch::Dispatch;
+use crate::serving::memory_release::MemoryRelease;
 use crate::sockets::slots::Source;
 use engine::Time;
 use log::debug;
@@ -294,7 +295,7 @@ impl Server {
         dispatch.send();
         dispatch.record_observed();
         self.close_ended();
-        if self.http.has_room_again(now) {
+        if self.http.has_room(now) {
             self.parts.listeners.record_room_for_http();
         }
         self.release_memory(now);
@@ -317,12 +318,12 @@ impl Server {
 
     /// Returns memory to the system after many clients have left.
     fn release_memory(&mut self, now: Time) {
-        if !self
-            .memory_release
-            .is_due(self.parts.clients.spare().max(self.parts.engine.spare()), now)
-        {
+        let spare = self.parts.clients.spare().max(self.parts.engine.spare());
+        self.memory_release.record_spare(spare, now);
+        if self.memory_release.next_deadline().is_none_or(|due| due > now) {
             return;
         }
+        self.memory_release = MemoryRelease::default();
         self.parts.engine.shrink();
         self.parts.clients.shrink();
         self.input.shrink();

@@ -15,21 +15,16 @@ pub(crate) struct MemoryRelease {
 impl MemoryRelease {
     const DELAY_S: u64 = 2;
 
-    /// Whether to return memory `now`, when this much is to `spare`.
-    pub(crate) fn is_due(&mut self, spare: SpareCapacity, now: Time) -> bool {
+    /// Notes that `now` this much is to `spare`.
+    pub(crate) fn record_spare(&mut self, spare: SpareCapacity, now: Time) {
         self.is_kept = spare == SpareCapacity::Kept;
-        if spare == SpareCapacity::Little {
-            self.due = None;
-            return false;
-        }
-        let due = *self.due.get_or_insert(now.plus_seconds(Self::DELAY_S));
-        if now < due || self.is_kept {
-            return false;
-        }
-        self.due = None;
-        true
+        self.due = match spare {
+            SpareCapacity::Little => None,
+            _ => self.due.or(Some(now.plus_seconds(Self::DELAY_S))),
+        };
     }
 
+    /// When to return memory.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.due.filter(|_| !self.is_kept)
     }

@@ -79,20 +79,9 @@ impl<Id: ConnectionId, T> Slots<Id, T> {
         Some(self.slab.remove(id.slot() as usize).1)
     }
 
-    /// Closes the connections that `stays` does not keep.
-    pub(crate) fn retain(&mut self, mut stays: impl FnMut(&mut T) -> bool) {
-        self.slab.retain(|_, (_, connection)| stays(connection));
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
         self.slab
             .iter()
-            .map(|(slot, (serial, connection))| (Id::new(slot as u32, *serial), connection))
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Id, &mut T)> {
-        self.slab
-            .iter_mut()
             .map(|(slot, (serial, connection))| (Id::new(slot as u32, *serial), connection))
     }
 

@@ -283,7 +283,7 @@ fn a_late_head_request_is_answered_without_a_body() {
 /// One client of a crowd had stayed, in a high slot. When it left, no memory was returned until
 /// another crowd had come.
 ///
-/// Fails if `MemoryRelease::is_due` returns true only once between two times when there is
+/// Fails if `Server::release_memory` works only once between two times when there is
 /// `SpareCapacity::Little`.
 #[test]
 fn memory_is_returned_when_the_last_of_a_crowd_leaves() {
@@ -314,7 +314,7 @@ fn a_new_client_has_its_full_time_even_if_waiting_for_events_fails() {
 /// In the turn in which a connection could be closed for a new client, the daemon forgot that the
 /// new client waited, and served it a second later.
 ///
-/// Fails if `Http::has_room` clears `may_have_backlog` when there is room.
+/// Fails if `Server::send_owed` ends the pause only when a connection has closed.
 #[test]
 fn a_new_http_client_is_served_as_soon_as_there_is_room() {
     let what = Say::Http("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n");
