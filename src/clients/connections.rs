@@ -36,8 +36,8 @@ use crate::clients::admission::{Admission, Newcomer, Newcomers, Refusal, Verdict
 use crate::clients::connection::{
     Connection, ConnectionStage, ConnectionState, EndOfInput, OutputState,
 };
-use crate::clients::input::{Input, SHARE_BYTES};
-use crate::clients::input_queues::InputQueues;
+use crate::clients::input::Input;
+use crate::clients::input_queues::{InputQueues, SHARE_BYTES};
 use crate::clients::losses::Losses;
 use crate::logging::rate_limit::limited;
 use crate::options::Options;

@@ -4,14 +4,10 @@
 //! code and the daemon's evict each other from the processor's caches less often, and
 //! one reading of the clock serves all (docs/development/benchmarks.md, "What was tried").
 
-use crate::clients::input_queues::InputQueue;
+use crate::clients::input_queues::{InputQueue, SHARE_BYTES};
 use crate::platform::os::io::Errno;
 use crate::sockets::stream::Stream;
 use engine::ClientId;
-
-/// A client's fair share of the bytes received in a turn. A request has 30 to 300
-/// bytes.
-pub(crate) const SHARE_BYTES: usize = 4096;
 
 /// Room for four shares, or for some 250 requests. More gains nothing and stays in
 /// use after a busy moment.

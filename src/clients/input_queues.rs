@@ -6,10 +6,13 @@
 //! queues are first in, first out over turns, and each is guaranteed half of the budget: clients
 //! that send without end delay others by little, and are not starved by them either.
 
-use crate::clients::input::SHARE_BYTES;
 use crate::platform::os::SHARES_PER_TURN;
 use engine::ClientId;
 use std::collections::VecDeque;
+
+/// A client's fair share of the bytes received in a turn. A request has 30 to 300
+/// bytes.
+pub(crate) const SHARE_BYTES: usize = 4096;
 
 /// How much work a client gets in a turn, as bytes received plus bytes answered:
 /// work grows with both. A share of short requests fits. It takes some 30 µs.

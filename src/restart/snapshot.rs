@@ -11,7 +11,7 @@
 //! no daemon can have written, and the old image continues to serve.
 
 pub use crate::clients::connection::ConnectionState;
-use crate::clients::input::SHARE_BYTES;
+use crate::clients::input_queues::SHARE_BYTES;
 pub use crate::listening::listener::{ListenerStage, ListenerState};
 pub use crate::listening::listeners::ListenersState;
 pub use crate::listening::unix_socket::SocketFile;

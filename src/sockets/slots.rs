@@ -6,12 +6,52 @@ use crate::platform::failed_call::named;
 use crate::platform::os::fd::{AsRawFd, OwnedFd};
 use crate::platform::os::mio::unix::SourceFd;
 use crate::platform::os::mio::{Interest, Registry, Token};
-use crate::sockets::ids::ConnectionId;
+use crate::sockets::ids::{ControlClient, HttpClient};
 use crate::sockets::socket::Socket;
-use engine::SpareCapacity;
+use engine::{ClientId, SpareCapacity};
 use slab::Slab;
 use std::io;
 use std::marker::PhantomData;
+
+/// The id of a connection of one kind.
+pub(crate) trait ConnectionId: Copy {
+    /// What the loop watches the connection in a slot as.
+    const SOURCE: fn(usize) -> Source;
+
+    fn new(slot: u32, serial: u32) -> Self;
+
+    /// Used again after the connection has gone.
+    fn slot(self) -> u32;
+
+    /// Increases with each connection of this kind.
+    fn serial(self) -> u32;
+}
+
+macro_rules! connection_ids {
+    ($($id:ident is watched as $source:path;)*) => { $(
+        impl ConnectionId for $id {
+            const SOURCE: fn(usize) -> Source = $source;
+
+            fn new(slot: u32, serial: u32) -> Self {
+                $id { slot, serial }
+            }
+
+            fn slot(self) -> u32 {
+                self.slot
+            }
+
+            fn serial(self) -> u32 {
+                self.serial
+            }
+        }
+    )* };
+}
+
+connection_ids! {
+    ClientId is watched as Source::Client;
+    ControlClient is watched as Source::Operator;
+    HttpClient is watched as Source::Http;
+}
 
 /// Connections of one kind, each with its serial number.
 pub(crate) struct Slots<Id, T> {

@@ -17,7 +17,7 @@ use super::os::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
 use super::reports::http::HTTP;
 use crate::Server;
 use crate::clients::connection::{Connection, ConnectionStage};
-use crate::clients::input::SHARE_BYTES;
+use crate::clients::input_queues::SHARE_BYTES;
 use crate::restart::parts::Parts;
 use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX};
 use crate::sockets::stream::OUTPUT_BYTES_MAX;
