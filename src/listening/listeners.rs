@@ -27,7 +27,7 @@ pub(crate) struct Listeners {
     pub(crate) all: Vec<Listener>,
     last_number: usize,
     acceptor: Acceptor,
-    pub(super) drain: Drain,
+    drain: Drain,
     /// The port that `-p 0` got: UNDRAIN reuses it.
     free_port: Option<u16>,
 }
@@ -63,7 +63,8 @@ impl Listeners {
         let wanted = wanted(options)?;
         let mut refused = RefusedOptions::default();
         let mut listeners = Self::new(settings, opening::take(&settings, &mut refused)?);
-        let mut opened = listeners.open_missing_noting(&wanted, &mut refused)?;
+        listeners.check(&wanted)?;
+        let mut opened = listeners.open_those(&listeners.applicable(&wanted), &mut refused)?;
         listeners.all.append(&mut opened);
         listeners.record_free_port();
         refused.log();
@@ -139,7 +140,7 @@ impl Listeners {
     pub(crate) fn state(&self, opened: &[Listener]) -> ListenersState {
         ListenersState {
             listeners: self.all.iter().chain(opened).map(Listener::state).collect(),
-            draining: self.drain.is_on,
+            draining: self.drain.is_on(),
             lost: self.drain.lost.clone(),
             free_port: self.free_port,
             own_descriptors: self.acceptor.own_descriptors().try_into().unwrap_or(u16::MAX),
@@ -257,21 +258,27 @@ impl Listeners {
     /// # Errors
     /// All that could not be opened. Nothing has changed then.
     pub(crate) fn open_missing(&self, wanted: &[Wanted]) -> Result<Vec<Listener>, ListenError> {
+        self.check(wanted)?;
         // Whatever is refused was refused, and logged, when the daemon started; after a hot
         // restart it is logged again.
-        self.open_missing_noting(wanted, &mut RefusedOptions::default())
+        self.open_those(&self.to_be_open(wanted), &mut RefusedOptions::default())
     }
 
-    fn open_missing_noting(
+    /// Checks that those `wanted` go with one another, and with those that are open.
+    fn check(&self, wanted: &[Wanted]) -> Result<(), ListenError> {
+        let port = self.clients_port().unwrap_or(0);
+        let settled = self.applicable(wanted).into_iter().map(|one| one.on_port(port));
+        check_purposes(&settled.collect::<Vec<_>>())?;
+        self.check_lifelong(wanted)
+    }
+
+    /// Opens those of `wanted` that are missing.
+    fn open_those(
         &self,
         wanted: &[Wanted],
         refused: &mut RefusedOptions,
     ) -> Result<Vec<Listener>, ListenError> {
-        let port = self.clients_port();
-        let settled = self.applicable(wanted).into_iter().map(|one| one.on_port(port.unwrap_or(0)));
-        check_purposes(&settled.collect::<Vec<_>>())?;
-        self.check_lifelong(wanted)?;
-        open_missing(&self.to_be_open(wanted), &self.all, port, &self.settings, refused)
+        open_missing(wanted, &self.all, self.clients_port(), &self.settings, refused)
     }
 
     /// A listener has one purpose for life, and the control socket one group: no client in its
@@ -305,7 +312,7 @@ impl Listeners {
 
     fn to_be_open(&self, wanted: &[Wanted]) -> Vec<Wanted> {
         let wanted = self.applicable(wanted);
-        let is_open = |w: &Wanted| !self.drain.is_on || w.purpose() != Purpose::Clients;
+        let is_open = |w: &Wanted| !self.drain.is_on() || w.purpose() != Purpose::Clients;
         wanted.into_iter().filter(is_open).collect()
     }
 
@@ -337,7 +344,7 @@ impl Listeners {
             if !stays && listener.stage == ListenerStage::Open {
                 closed.insert(0, listener.described());
             }
-            if !stays || self.drain.is_on && is_for_clients {
+            if !stays || self.drain.is_on() && is_for_clients {
                 listener.begin_to_close();
                 continue;
             }
@@ -409,10 +416,37 @@ impl Listeners {
         self.all.iter().filter_map(Listener::paused_until).chain(drain_log).min()
     }
 
-    /// Opens what is closed again, on the addresses of the current `options`.
-    pub(super) fn reopen(&mut self, options: &Options, registry: &Registry) -> Result<(), String> {
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain.is_on()
+    }
+
+    /// Whether clients may wait in the queues of listeners that close.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.all.iter().any(|listener| listener.stage != ListenerStage::Open)
+    }
+
+    /// Logs during a drain, every ten seconds, how many `clients` are left.
+    pub(crate) fn log_drain(&mut self, clients: usize, now: Time) {
+        self.drain.log(clients, now);
+    }
+
+    /// Stops taking new clients, except those in the queues.
+    pub(crate) fn drain(&mut self) {
+        self.drain.begin();
+        let clients = self.all.iter_mut().filter(|l| l.purpose() == Purpose::Clients);
+        clients.for_each(Listener::begin_to_close);
+    }
+
+    /// Takes new clients again, on the addresses of the current `options`.
+    ///
+    /// # Errors
+    /// Why it can't; the drain continues then.
+    pub(crate) fn undrain(&mut self, options: &Options, registry: &Registry) -> Result<(), String> {
+        self.drain.check_undoable()?;
         let wanted = wanted(options).map_err(|e| e.to_string())?;
-        let mut opened = self.open_missing(&wanted).map_err(|e| e.to_string())?;
+        self.check(&wanted).map_err(|e| e.to_string())?;
+        let missing = self.open_those(&self.applicable(&wanted), &mut RefusedOptions::default());
+        let mut opened = missing.map_err(|e| e.to_string())?;
         for listener in &mut opened {
             self.last_number += 1;
             listener.number = self.last_number;
@@ -422,6 +456,7 @@ impl Listeners {
                 return Err(why);
             }
         }
+        self.drain.end();
         self.all.append(&mut opened);
         self.record_free_port();
         self.keep(&wanted);
