@@ -49,7 +49,7 @@ mod serving;
 mod sockets;
 
 pub use free_port::free_port;
-pub use listening::addresses::{ListenError, Obstacle, Purpose, Wanted};
+pub use listening::addresses::{ListenError, Obstacle, Purpose, Wanted, WantedControl, WantedTcp};
 pub use logging::logger::print as print_error;
 pub use operator::control_socket::{Request as ControlRequest, parse as parse_control_request};
 pub use operator::rule_book::{RuleOrder, check_rules};

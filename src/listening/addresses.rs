@@ -44,12 +44,12 @@ impl fmt::Display for ListenError {
                 write!(f, "Address `{address}` is not valid to listen on.")
             }
             ListenError::NotOpened(wanted, e) => match wanted {
-                Wanted::Tcp { address, purpose: Purpose::Http, .. } => {
-                    write!(f, "Couldn't bind to {address} for HTTP: {e}")
+                Wanted::Tcp(tcp) => {
+                    let purpose = if tcp.purpose == Purpose::Http { " for HTTP" } else { "" };
+                    write!(f, "Couldn't bind to {}{purpose}: {e}", tcp.address)
                 }
-                Wanted::Tcp { address, .. } => write!(f, "Couldn't bind to {address}: {e}"),
-                Wanted::Control { path, .. } => {
-                    write!(f, "Can't open the control socket {path}: {e}")
+                Wanted::Control(control) => {
+                    write!(f, "Can't open the control socket {}: {e}", control.path)
                 }
             },
             ListenError::Inherited(which, e) => write!(f, "Can't serve {which}: {e}"),
@@ -122,65 +122,72 @@ pub(crate) const NO_CONTROL_SOCKET: &str = "none";
 #[serde(rename_all = "snake_case")]
 pub enum Wanted {
     /// A TCP socket. `::` serves IPv4 as well.
-    Tcp {
-        /// Port 0 means any free port.
-        address: SocketAddr,
-        /// A default, not given by the user: a machine without it is not an error.
-        optional: bool,
-        /// What it is for.
-        purpose: Purpose,
-    },
+    Tcp(WantedTcp),
     /// The control socket.
-    Control {
-        /// The path of its file.
-        path: String,
-        /// The group that may connect besides the daemon's user, by name or number.
-        group: Option<String>,
-    },
+    Control(WantedControl),
+}
+
+/// A TCP socket that the options ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedTcp {
+    /// Port 0 means any free port.
+    pub address: SocketAddr,
+    /// A default, not given by the user: a machine without it is not an error.
+    pub optional: bool,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+/// The control socket that the options ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedControl {
+    /// The path of its file.
+    pub path: String,
+    /// The group that may connect besides the daemon's user, by name or number.
+    pub group: Option<String>,
 }
 
 impl Wanted {
     pub(crate) fn purpose(&self) -> Purpose {
         match self {
-            Wanted::Tcp { purpose, .. } => *purpose,
-            Wanted::Control { .. } => Purpose::Control,
+            Wanted::Tcp(tcp) => tcp.purpose,
+            Wanted::Control(_) => Purpose::Control,
         }
     }
 
     pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
-            Wanted::Tcp { address, .. } => Some(*address),
-            Wanted::Control { .. } => None,
+            Wanted::Tcp(tcp) => Some(tcp.address),
+            Wanted::Control(_) => None,
         }
     }
 
     /// Whether an inherited socket for clients takes its place.
     pub(crate) fn gives_way(&self) -> bool {
-        matches!(self, Wanted::Tcp { purpose: Purpose::Clients, .. })
+        matches!(self, Wanted::Tcp(WantedTcp { purpose: Purpose::Clients, .. }))
     }
 
     /// The same, with `free_port` in place of port 0.
     pub(crate) fn on_port(&self, free_port: u16) -> Wanted {
         let mut wanted = self.clone();
-        if let Wanted::Tcp { address, purpose: Purpose::Clients, .. } = &mut wanted {
-            if address.port() == 0 {
-                address.set_port(free_port);
+        match &mut wanted {
+            Wanted::Tcp(tcp) if self.gives_way() && tcp.address.port() == 0 => {
+                tcp.address.set_port(free_port);
             }
+            _ => {}
         }
         wanted
     }
 
     /// Whether this is a wildcard that also serves `address` for `purpose`.
     pub(crate) fn covers(&self, address: SocketAddr, purpose: Purpose) -> bool {
-        let Wanted::Tcp { address: ours, purpose: our_purpose, .. } = self else {
-            return false;
-        };
+        let Wanted::Tcp(ours) = self else { return false };
         // All clients' addresses share one port; others with port 0 get one each.
-        let is_port = match ours.port() {
+        let is_port = match ours.address.port() {
             0 => purpose == Purpose::Clients,
             port => port == address.port(),
         };
-        *our_purpose == purpose && is_port && covers(ours.ip(), address.ip())
+        ours.purpose == purpose && is_port && covers(ours.address.ip(), address.ip())
     }
 
     /// Checks that some machine could have it.
@@ -189,15 +196,15 @@ impl Wanted {
     /// What every kernel would answer.
     fn check_possible(&self) -> io::Result<()> {
         match self {
-            Wanted::Control { path, .. } => SocketAddrUnix::new(path.as_str()).map(drop)?,
+            Wanted::Control(control) => SocketAddrUnix::new(control.path.as_str()).map(drop)?,
             // A group's address belongs to no stream socket (inet6_bind in Linux, net/ipv6/af_inet6.c).
-            Wanted::Tcp { address: SocketAddr::V6(v6), .. }
+            Wanted::Tcp(WantedTcp { address: SocketAddr::V6(v6), .. })
                 if v6.ip().is_multicast()
                     || v6.ip().is_unicast_link_local() && v6.scope_id() == 0 =>
             {
                 return Err(Errno::INVAL.into());
             }
-            Wanted::Tcp { .. } => {}
+            Wanted::Tcp(_) => {}
         }
         Ok(())
     }
@@ -212,15 +219,12 @@ impl Wanted {
 /// and UNDRAIN.
 pub(crate) fn wanted(options: &Options) -> Result<Vec<Wanted>, ListenError> {
     let mut tcp = clients_addresses(options.listen.as_deref(), options.port)?;
-    tcp.extend(options.http.iter().map(|&address| Wanted::Tcp {
-        address: canonical(address),
-        optional: false,
-        purpose: Purpose::Http,
-    }));
+    tcp.extend(options.http.iter().map(|&http| tcp_on(canonical(http), false, Purpose::Http)));
     check_purposes(&tcp)?;
     let mut wanted = without_served(&tcp);
     if let Some(path) = options.control.as_ref().filter(|path| *path != NO_CONTROL_SOCKET) {
-        wanted.push(Wanted::Control { path: path.clone(), group: options.control_group.clone() });
+        let (path, group) = (path.clone(), options.control_group.clone());
+        wanted.push(Wanted::Control(WantedControl { path, group }));
     }
     for one in &wanted {
         one.check_possible().map_err(|e| one.failed(e))?;
@@ -261,19 +265,20 @@ fn without_served(wanted: &[Wanted]) -> Vec<Wanted> {
 /// Accepts only literal addresses, as the reference does: the lock daemon must start
 /// even if name servers are down.
 fn clients_addresses(addresses: Option<&str>, port: u16) -> Result<Vec<Wanted>, ListenError> {
+    let on = |ip, optional| tcp_on(SocketAddr::new(ip, port), optional, Purpose::Clients);
     let Some(addresses) = addresses else {
         return Ok(vec![
-            tcp(Ipv4Addr::LOCALHOST.into(), port, false),
-            tcp(Ipv6Addr::LOCALHOST.into(), port, true),
+            on(Ipv4Addr::LOCALHOST.into(), false),
+            on(Ipv6Addr::LOCALHOST.into(), true),
         ]);
     };
     let parsed: Result<Vec<IpAddr>, _> = addresses.split(',').map(str::parse).collect();
     let parsed = parsed.map_err(|_| ListenError::InvalidAddress(addresses.to_owned()))?;
-    Ok(parsed.iter().map(|ip| tcp(ip.to_canonical(), port, false)).collect())
+    Ok(parsed.iter().map(|ip| on(ip.to_canonical(), false)).collect())
 }
 
-fn tcp(ip: IpAddr, port: u16, optional: bool) -> Wanted {
-    Wanted::Tcp { address: SocketAddr::new(ip, port), optional, purpose: Purpose::Clients }
+fn tcp_on(address: SocketAddr, optional: bool, purpose: Purpose) -> Wanted {
+    Wanted::Tcp(WantedTcp { address, optional, purpose })
 }
 
 /// An address as the kernel reports it for a socket that is bound to it. Only link-local

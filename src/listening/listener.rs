@@ -1,7 +1,7 @@
 //! One listening socket: checks it, adopts it, accepts from it, pauses it, begins to close it; its
 //! backlog.
 
-use crate::listening::addresses::{Purpose, Wanted};
+use crate::listening::addresses::{Purpose, Wanted, WantedControl, WantedTcp};
 use crate::listening::unix_socket::{self, SocketFile};
 use crate::options::Options;
 use crate::platform::failed_call::named;
@@ -76,10 +76,7 @@ pub(crate) struct Listener {
     pub(crate) socket: OwnedFd,
     /// The address it is bound to, as logs show it.
     pub(crate) name: String,
-    /// The option that asked for it; `None` for an inherited socket.
-    pub(crate) wanted: Option<Wanted>,
-    /// The file of the control socket.
-    pub(crate) file: Option<SocketFile>,
+    pub(crate) origin: Origin,
     pub(crate) stage: ListenerStage,
     /// Its queue may contain connections; only accept(2) shows.
     may_have_more: bool,
@@ -94,6 +91,18 @@ pub(crate) struct Listener {
     lacking: Option<SocketSettings>,
     /// The number in its token.
     pub(crate) number: usize,
+}
+
+/// Where a listener comes from.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// Another process has passed it, for clients. Options do not affect it.
+    Inherited,
+    /// A TCP socket that options asked for. It is bound to `address`, where port 0 has become a
+    /// free one.
+    Tcp { wanted: WantedTcp, address: SocketAddr },
+    /// The control socket, which is found by its `file`.
+    Control { wanted: WantedControl, file: SocketFile },
 }
 
 /// Nothing is accepted from a listener, whatever is in its queue.
@@ -142,6 +151,23 @@ pub struct ListenerState {
     /// How many connections may be in its queue since before it began to close.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left: usize,
+}
+
+impl ListenerState {
+    /// Where the listener comes from; an error if no listener can come from there.
+    pub(crate) fn origin(&self) -> Result<Origin, &'static str> {
+        Ok(match (self.wanted.clone(), self.file) {
+            (None, _) => Origin::Inherited,
+            (Some(Wanted::Tcp(wanted)), _) => {
+                let address = self.name.parse().map_err(|_| "a listener without an address")?;
+                Origin::Tcp { wanted, address }
+            }
+            (Some(Wanted::Control(wanted)), file) => {
+                let file = file.ok_or("a control socket without a file")?;
+                Origin::Control { wanted, file }
+            }
+        })
+    }
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -218,46 +244,36 @@ impl Listener {
         ioctl_fionbio(&socket, true).map_err(named("ioctl(FIONBIO)"))?;
         fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(named("fcntl(F_SETFD)"))?;
         sys::reset_waits(&socket);
-        let mut listener = Self::new(socket, None, None)?;
+        let mut listener = Self::new(socket, Origin::Inherited)?;
         listener.apply(settings, refused)?;
         Ok(listener)
     }
 
     /// A bound socket, which listens after [`Listener::apply`].
-    pub(crate) fn new(
-        socket: OwnedFd,
-        wanted: Option<Wanted>,
-        file: Option<SocketFile>,
-    ) -> io::Result<Self> {
-        let name = match &wanted {
-            Some(Wanted::Control { path, .. }) => format!("unix:{}", key_text(path.as_bytes())),
-            _ => own_address(&socket).map_err(named("getsockname"))?.to_string(),
+    pub(crate) fn new(socket: OwnedFd, origin: Origin) -> io::Result<Self> {
+        let name = match &origin {
+            Origin::Control { wanted, .. } => format!("unix:{}", key_text(wanted.path.as_bytes())),
+            Origin::Tcp { address, .. } => address.to_string(),
+            Origin::Inherited => own_address(&socket).map_err(named("getsockname"))?.to_string(),
         };
-        Ok(Self::with(socket, name, wanted, file, ListenerStage::Open))
+        Ok(Self::with(socket, name, origin, ListenerStage::Open))
     }
 
     /// Continues a listener of the old image.
     pub(crate) fn resume(state: ListenerState) -> io::Result<Self> {
         let socket = inherited_descriptor(state.fd)?;
-        let ListenerState { name, wanted, file, life, left, .. } = state;
-        let mut listener = Self::with(socket, name, wanted, file, life);
-        listener.left = left;
+        let origin = state.origin().map_err(io::Error::other)?;
+        let mut listener = Self::with(socket, state.name, origin, state.life);
+        listener.left = state.left;
         Ok(listener)
     }
 
-    fn with(
-        socket: OwnedFd,
-        name: String,
-        wanted: Option<Wanted>,
-        file: Option<SocketFile>,
-        life: ListenerStage,
-    ) -> Self {
+    fn with(socket: OwnedFd, name: String, origin: Origin, stage: ListenerStage) -> Self {
         Listener {
             socket,
             name,
-            wanted,
-            file,
-            stage: life,
+            origin,
+            stage,
             may_have_more: true,
             left: 0,
             pause: None,
@@ -272,16 +288,46 @@ impl Listener {
         ListenerState {
             fd: self.socket.as_raw_fd(),
             name: self.name.clone(),
-            wanted: self.wanted.clone(),
-            file: self.file,
+            wanted: self.wanted(),
+            file: self.control().map(|(_, file)| file),
             life: self.stage,
             left: self.left,
         }
     }
 
+    /// What options asked for.
+    pub(super) fn wanted(&self) -> Option<Wanted> {
+        match &self.origin {
+            Origin::Inherited => None,
+            Origin::Tcp { wanted, .. } => Some(Wanted::Tcp(*wanted)),
+            Origin::Control { wanted, .. } => Some(Wanted::Control(wanted.clone())),
+        }
+    }
+
+    /// Notes how options ask for it now, if this [is](Listener::is) what they want.
+    pub(super) fn record_wanted(&mut self, now: Wanted) {
+        match (&mut self.origin, now) {
+            (Origin::Tcp { wanted, .. }, Wanted::Tcp(now)) => *wanted = now,
+            (Origin::Control { wanted, .. }, Wanted::Control(now)) => *wanted = now,
+            _ => {}
+        }
+    }
+
     /// What it is for, as long as it lives.
     pub(crate) fn purpose(&self) -> Purpose {
-        self.wanted.as_ref().map_or(Purpose::Clients, Wanted::purpose)
+        match &self.origin {
+            Origin::Inherited => Purpose::Clients,
+            Origin::Tcp { wanted, .. } => wanted.purpose,
+            Origin::Control { .. } => Purpose::Control,
+        }
+    }
+
+    /// The control socket and its file, if this is one.
+    pub(super) fn control(&self) -> Option<(&WantedControl, SocketFile)> {
+        match &self.origin {
+            Origin::Control { wanted, file } => Some((wanted, *file)),
+            Origin::Inherited | Origin::Tcp { .. } => None,
+        }
     }
 
     fn is_control(&self) -> bool {
@@ -290,36 +336,37 @@ impl Listener {
 
     /// Its name and purpose, for operators.
     pub(super) fn described(&self) -> String {
-        match &self.wanted {
-            Some(Wanted::Control { path, .. }) => format!("control socket {path}"),
-            Some(Wanted::Tcp { purpose: Purpose::Http, .. }) => format!("HTTP on {}", self.name),
+        match &self.origin {
+            Origin::Control { wanted, .. } => format!("control socket {}", wanted.path),
+            _ if self.purpose() == Purpose::Http => format!("HTTP on {}", self.name),
             _ => self.name.clone(),
         }
     }
 
     pub(crate) fn is_inherited(&self) -> bool {
-        self.wanted.is_none()
+        matches!(self.origin, Origin::Inherited)
     }
 
     /// The address of a TCP socket that this daemon bound.
     pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
-        self.name.parse().ok().filter(|_| !self.is_inherited())
+        match self.origin {
+            Origin::Tcp { address, .. } => Some(address),
+            Origin::Inherited | Origin::Control { .. } => None,
+        }
     }
 
     /// Whether this is the `wanted` listener; its group may differ. Port 0 matches any port.
     pub(crate) fn is(&self, wanted: &Wanted) -> bool {
-        match (&self.wanted, wanted) {
-            (Some(Wanted::Tcp { .. }), Wanted::Tcp { address, purpose, .. }) => {
-                *purpose == self.purpose()
-                    && self.tcp_address().is_some_and(|mut bound| {
-                        bound.set_port(if address.port() == 0 { 0 } else { bound.port() });
-                        bound == *address
-                    })
+        match (&self.origin, wanted) {
+            (&Origin::Tcp { wanted: ours, mut address }, Wanted::Tcp(theirs)) => {
+                if theirs.address.port() == 0 {
+                    address.set_port(0);
+                }
+                ours.purpose == theirs.purpose && address == theirs.address
             }
-            (Some(Wanted::Control { path: ours, .. }), Wanted::Control { path: theirs, .. }) => {
+            (Origin::Control { wanted: ours, file }, Wanted::Control(theirs)) => {
                 // Another way to write the path leads to the same file.
-                let is_there = |file| unix_socket::is_at(theirs, file);
-                ours == theirs || self.file.is_some_and(is_there)
+                ours.path == theirs.path || unix_socket::is_at(&theirs.path, *file)
             }
             _ => false,
         }
@@ -327,9 +374,9 @@ impl Listener {
 
     /// Whether this is the `wanted` control socket, with another group.
     pub(super) fn has_other_group(&self, wanted: &Wanted) -> bool {
-        match (&self.wanted, wanted) {
-            (Some(Wanted::Control { group: ours, .. }), Wanted::Control { group: theirs, .. }) => {
-                ours != theirs && self.is(wanted) && self.can_be_found()
+        match (&self.origin, wanted) {
+            (Origin::Control { wanted: ours, .. }, Wanted::Control(theirs)) => {
+                ours.group != theirs.group && self.is(wanted) && self.can_be_found()
             }
             _ => false,
         }
@@ -338,16 +385,13 @@ impl Listener {
     /// Whether it can still be reached: the control socket's file may have been deleted or
     /// replaced.
     pub(crate) fn can_be_found(&self) -> bool {
-        match (&self.wanted, self.file) {
-            (Some(Wanted::Control { path, .. }), Some(file)) => unix_socket::is_at(path, file),
-            _ => true,
-        }
+        self.control().is_none_or(|(wanted, file)| unix_socket::is_at(&wanted.path, file))
     }
 
     /// Removes the control socket's file.
     pub(crate) fn remove_file(&self) {
-        if let (Some(Wanted::Control { path, .. }), Some(file)) = (&self.wanted, self.file) {
-            unix_socket::remove(path, file);
+        if let Some((wanted, file)) = self.control() {
+            unix_socket::remove(&wanted.path, file);
         }
     }
 

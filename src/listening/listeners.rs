@@ -5,7 +5,7 @@ use crate::listening::accepting::{Acceptor, NewConnection};
 use crate::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, overlap, wanted};
 use crate::listening::drain::Drain;
 use crate::listening::listener::{
-    Listener, ListenerStage, ListenerState, PauseCause, SocketSettings,
+    Listener, ListenerStage, ListenerState, Origin, PauseCause, SocketSettings,
 };
 use crate::listening::opening::{self, abandon, open_missing};
 use crate::options::Options;
@@ -194,9 +194,9 @@ impl Listeners {
 
     fn record_free_port(&mut self) {
         for listener in &self.all {
-            if let Some(Wanted::Tcp { address, purpose: Purpose::Clients, .. }) = &listener.wanted {
-                if address.port() == 0 {
-                    self.free_port = listener.tcp_address().map(|address| address.port());
+            if let Origin::Tcp { wanted, address } = listener.origin {
+                if wanted.purpose == Purpose::Clients && wanted.address.port() == 0 {
+                    self.free_port = Some(address.port());
                 }
             }
         }
@@ -348,8 +348,8 @@ impl Listeners {
                 listener.begin_to_close();
                 continue;
             }
-            if now.is_some() {
-                listener.wanted = now;
+            if let Some(now) = now {
+                listener.record_wanted(now);
             }
             listener.open(&self.settings);
         }
@@ -358,12 +358,9 @@ impl Listeners {
 
     /// The control socket that these new options would close.
     pub(crate) fn control_socket_lost(&self, wanted: &[Wanted]) -> Option<&str> {
-        let mut ours = self.all.iter().filter_map(|listener| match &listener.wanted {
-            Some(Wanted::Control { path, .. }) => Some(path.as_str()),
-            _ => None,
-        });
+        let mut ours = self.all.iter().filter_map(Listener::control);
         let stays = wanted.iter().any(|wanted| wanted.purpose() == Purpose::Control);
-        ours.next().filter(|_| !stays)
+        ours.next().filter(|_| !stays).map(|(wanted, _)| wanted.path.as_str())
     }
 
     /// Closes the TCP listeners: a client that is disconnected now asks another daemon.

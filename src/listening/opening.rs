@@ -2,7 +2,7 @@
 //! bound the last, passed them on, and may still hold them.
 
 use crate::listening::addresses::{ListenError, Wanted, overlap};
-use crate::listening::listener::{Listener, SocketSettings};
+use crate::listening::listener::{Listener, Origin, SocketSettings};
 use crate::listening::unix_socket;
 use crate::platform::failed_call::{errno, named, named_unless_plain};
 use crate::platform::os::fd::OwnedFd;
@@ -30,13 +30,14 @@ pub(crate) fn open_missing(
     settings: &SocketSettings,
     refused: &mut RefusedOptions,
 ) -> Result<Vec<Listener>, ListenError> {
-    let missing = wanted.iter().filter(|wanted| !exists(wanted, existing));
-    let paths = missing.filter_map(|wanted| match wanted {
-        Wanted::Control { path, .. } => Some(path.as_str()),
-        Wanted::Tcp { .. } => None,
+    let mut missing = wanted.iter().filter(|wanted| !exists(wanted, existing));
+    let path = missing.find_map(|wanted| match wanted {
+        Wanted::Control(control) => Some(&control.path),
+        Wanted::Tcp(_) => None,
     });
     // A daemon that serves does not wait.
-    let _until_all_listen = unix_socket::lock_directories(paths, existing.is_empty());
+    let may_wait = existing.is_empty();
+    let _until_all_listen = path.map(|path| unix_socket::lock_directory(path, may_wait));
     let mut errors = Vec::new();
     let opened = {
         let reuse = ReusePort { existing };
@@ -90,32 +91,43 @@ fn bind_missing(
 
 /// Binds the `wanted` listener. `there` is the same with the port to bind.
 fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Listener> {
-    let (socket, file) = match there {
-        // An IPv6 address other than `::` never serves IPv4.
-        Wanted::Tcp { address, .. } => match bind_tcp(*address, false) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse && reuse.covers(*address) => {
-                reuse.set(true)?;
-                (bind_tcp(*address, true)?, None)
-            }
-            socket => (socket?, None),
-        },
-        Wanted::Control { path, group } => {
-            let (socket, file) = unix_socket::bind(path, group.as_deref())?;
-            (socket, Some(file))
+    match wanted {
+        Wanted::Tcp(wanted) => {
+            let there = there.tcp_address().unwrap_or(wanted.address);
+            // An IPv6 address other than `::` never serves IPv4.
+            let socket = match bind_tcp(there, Overlap::Refused) {
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse && reuse.covers(there) => {
+                    reuse.set(true)?;
+                    bind_tcp(there, Overlap::Allowed)?
+                }
+                socket => socket?,
+            };
+            let address = own_address(&socket).map_err(named("getsockname"))?;
+            Listener::new(socket, Origin::Tcp { wanted: *wanted, address })
         }
-    };
-    Listener::new(socket, Some(wanted.clone()), file)
+        Wanted::Control(wanted) => {
+            let (socket, file) = unix_socket::bind(&wanted.path, wanted.group.as_deref())?;
+            Listener::new(socket, Origin::Control { wanted: wanted.clone(), file })
+        }
+    }
+}
+
+/// Whether another socket of this user may be bound to an address that overlaps.
+#[derive(PartialEq, Eq)]
+enum Overlap {
+    Refused,
+    Allowed,
 }
 
 /// A TCP socket bound to `address`.
-fn bind_tcp(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
+fn bind_tcp(address: SocketAddr, overlap: Overlap) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(named("socket"))?;
     // A restart must not wait for old connections to leave TIME_WAIT. `set_options` reports a
     // refusal.
     let _ = sockopt::set_socket_reuseaddr(&socket, true);
-    if reuse_port {
+    if overlap == Overlap::Allowed {
         let reuse = sockopt::set_socket_reuseport(&socket, true);
         reuse.map_err(named("setsockopt(SO_REUSEPORT)"))?;
     }
@@ -142,7 +154,7 @@ fn share_with_v4(socket: &OwnedFd, address: IpAddr) -> Result<(), Errno> {
 /// explicitly, such as ::1.
 fn is_excused(wanted: &Wanted, error: &io::Error) -> bool {
     let lacks_it = matches!(errno(error), Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT));
-    lacks_it && matches!(wanted, Wanted::Tcp { optional: true, .. })
+    lacks_it && matches!(wanted, Wanted::Tcp(tcp) if tcp.optional)
 }
 
 fn listen_on_all(
@@ -151,7 +163,7 @@ fn listen_on_all(
     refused: &mut RefusedOptions,
     errors: &mut Vec<ListenError>,
 ) {
-    let failed = |l: &Listener, e| l.wanted.as_ref().map(|wanted| wanted.failed(e));
+    let failed = |l: &Listener, e| l.wanted().map(|wanted| wanted.failed(e));
     for listener in &mut *bound {
         if let Err(e) = listener.apply(settings, refused) {
             errors.extend(failed(listener, e));

@@ -3,7 +3,7 @@
 use crate::platform::failed_call::{named, named_unless_plain};
 use crate::platform::os::fd::{AsRawFd, OwnedFd};
 use crate::platform::os::fs::{AtFlags, FileTypeExt, MetadataExt, chownat};
-use crate::platform::os::fs::{FlockOperation, Gid, Mode, OFlags, flock, fstat, open};
+use crate::platform::os::fs::{FlockOperation, Gid, Mode, OFlags, flock, open};
 use crate::platform::os::fs::{read_to_string, remove_file, symlink_metadata};
 use crate::platform::os::io::Errno;
 use crate::platform::os::net::{
@@ -14,7 +14,6 @@ use crate::platform::os::process;
 use crate::platform::os::thread;
 use crate::platform::sys;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -95,36 +94,22 @@ fn leads_here(file: &OwnedFd) -> io::Result<bool> {
 const LOCK_ATTEMPTS: usize = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Locks the directories of `paths` (flock(2)): a socket that another daemon has bound, but that
-/// does not listen yet, looks as if its owner had been killed. The locks end with what is
+/// Locks the directory of `path` (flock(2)): a socket that another daemon has bound, but that
+/// does not listen yet, looks as if its owner had been killed. The lock ends with what is
 /// returned. A directory that can't be locked is left unlocked, because any user may lock it; if
 /// it `may_wait`, after a second.
-pub(crate) fn lock_directories<'a>(
-    paths: impl Iterator<Item = &'a str>,
-    may_wait: bool,
-) -> Vec<OwnedFd> {
+pub(crate) fn lock_directory(path: &str, may_wait: bool) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = |path| open(directory_of(path), flags, Mode::empty()).ok();
-    let mut directories = BTreeMap::new();
-    for directory in paths.filter_map(open) {
-        // The same directory twice would wait for itself. All daemons lock in one order.
-        if let Ok(meta) = fstat(&directory) {
-            directories.entry((meta.st_dev, meta.st_ino)).or_insert(directory);
-        }
-    }
+    let directory = open(directory_of(path), flags, Mode::empty()).ok()?;
     let attempts = if may_wait { LOCK_ATTEMPTS } else { 1 };
-    directories.into_values().filter(|directory| lock(directory, attempts)).collect()
-}
-
-fn lock(directory: &OwnedFd, attempts: usize) -> bool {
     for n in 0..attempts {
-        match flock(directory, FlockOperation::NonBlockingLockExclusive) {
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) if n + 1 == attempts => {}
             Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
-            result => return result.is_ok(),
+            locked => return locked.ok().map(|()| directory),
         }
     }
-    false
+    None
 }
 
 fn directory_of(path: &str) -> &Path {

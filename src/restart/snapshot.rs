@@ -185,6 +185,9 @@ impl<'a> Reader<'a> {
         }
         let server: ServerState = next(&mut records)?;
         check_operators(&server.operators)?;
+        for listener in &server.listening.listeners {
+            listener.origin().map_err(impossible)?;
+        }
         Ok(Reader { records, server, serials: Vec::new() })
     }
 

@@ -68,9 +68,9 @@ fn about(error: &ListenError) -> Option<String> {
     match error {
         ListenError::InvalidAddress(list) => Some(right_address(list)),
         // The advice is about the options for clients' addresses.
-        ListenError::NotOpened(Wanted::Tcp { purpose: Purpose::Http, .. }, _) => None,
-        ListenError::NotOpened(Wanted::Tcp { address, .. }, e) => bindable_address(*address, e),
-        ListenError::NotOpened(Wanted::Control { path, .. }, e) => socket_path(path, e),
+        ListenError::NotOpened(Wanted::Tcp(tcp), _) if tcp.purpose == Purpose::Http => None,
+        ListenError::NotOpened(Wanted::Tcp(tcp), e) => bindable_address(tcp.address, e),
+        ListenError::NotOpened(Wanted::Control(control), e) => socket_path(&control.path, e),
         ListenError::Several(errors) => errors.iter().find_map(about),
         ListenError::Inherited(..) | ListenError::Contradiction(_) => None,
     }

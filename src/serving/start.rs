@@ -42,8 +42,10 @@ pub fn check_options(options: &Options) -> Result<(), StartError> {
     rules_at_start(options)?;
     let wanted = addresses::wanted(options)?;
     let mut errors = wanted.iter().filter_map(|wanted| match wanted {
-        Wanted::Control { path, .. } => Some(wanted.failed(unix_socket::has_socket(path).err()?)),
-        Wanted::Tcp { .. } => None,
+        Wanted::Control(control) => {
+            Some(wanted.failed(unix_socket::has_socket(&control.path).err()?))
+        }
+        Wanted::Tcp(_) => None,
     });
     let lasting = errors.find(|e| e.obstacle() == Obstacle::Options);
     lasting.map_or(Ok(()), |e| Err(e.into()))

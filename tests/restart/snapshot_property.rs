@@ -16,7 +16,7 @@ use poolcounterd::snapshot::{
     ConnectionState, LauncherState, ListenerStage, ListenerState, ListenersState, ServerState,
     SocketFile,
 };
-use poolcounterd::{Purpose, Wanted};
+use poolcounterd::{Purpose, Wanted, WantedControl, WantedTcp};
 use protocol::{Acquire, Reply};
 use std::fmt::Debug;
 
@@ -257,13 +257,13 @@ impl Outside {
 /// Listeners of every kind.
 fn listening(random: &mut Random) -> ListenersState {
     let path = "/a \"b\"\n\u{1f511}".to_owned();
-    let tcp = Wanted::Tcp {
+    let tcp = Wanted::Tcp(WantedTcp {
         address: "[::1]:7531".parse().expect("an address"),
         optional: random.below(2) == 0,
         purpose: Purpose::Clients,
-    };
+    });
     let group = (random.below(2) == 0).then(|| "ops".to_owned());
-    let control = Wanted::Control { path, group };
+    let control = Wanted::Control(WantedControl { path, group });
     let file = Some(SocketFile { device: u64::MAX, inode: 0 });
     let mut listener = |fd, wanted, file| ListenerState {
         fd,

@@ -10,7 +10,7 @@ use crate::support::{Client, DAEMON, Server, wait_for_exit};
 use crate::whole_snapshot::Snapshot;
 use engine::Time;
 use poolcounterd::snapshot::NEWEST;
-use poolcounterd::{Purpose, Wanted};
+use poolcounterd::{Purpose, Wanted, WantedTcp};
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::Shutdown;
@@ -113,8 +113,11 @@ fn version_1_holds_the_recorded_facts() {
     assert_eq!(has(|c| c.finishing), 1);
     let listening = &snapshot.server.listening;
     let [clients, control] = &listening.listeners[..] else { panic!("{listening:?}") };
-    assert!(matches!(clients.wanted, Some(Wanted::Tcp { purpose: Purpose::Clients, .. })));
-    assert!(matches!(control.wanted, Some(Wanted::Control { .. })));
+    assert!(matches!(
+        clients.wanted,
+        Some(Wanted::Tcp(WantedTcp { purpose: Purpose::Clients, .. }))
+    ));
+    assert!(matches!(control.wanted, Some(Wanted::Control(_))));
     assert!(snapshot.server.requester.is_none() && !listening.draining);
     assert!(snapshot.server.engine.started > Time::default());
     let counters = snapshot.server.engine.counters;

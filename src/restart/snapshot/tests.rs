@@ -2,6 +2,7 @@
 mod whole;
 
 use super::*;
+use crate::listening::addresses::{Purpose, Wanted, WantedControl, WantedTcp};
 use engine::rules::RuleNumber;
 use engine::state::LockState;
 use whole::Snapshot;
@@ -193,6 +194,16 @@ fn impossible_snapshots_are_refused() {
     });
     refused("the beginning of a request that is complete", |snapshot| {
         snapshot.server.operators[0].input = b"LOG\nLO".to_vec();
+    });
+    let control = WantedControl { path: "/run/c".to_owned(), group: None };
+    refused("a control socket without a file", |snapshot| {
+        snapshot.server.listening.listeners[0].wanted = Some(Wanted::Control(control));
+    });
+    refused("a listener without an address", |snapshot| {
+        let listener = &mut snapshot.server.listening.listeners[0];
+        let (address, purpose) = ("[::1]:7531".parse().unwrap(), Purpose::Clients);
+        let tcp = WantedTcp { address, optional: false, purpose };
+        (listener.wanted, listener.name) = (Some(Wanted::Tcp(tcp)), "unix:/run/c".to_owned());
     });
     refused("a lock without a connection", |snapshot| snapshot.connections[0].serial = 9);
 }

@@ -2,7 +2,7 @@
 
 use super::OTHER_DESCRIPTORS_MAX;
 use super::Violation;
-use crate::listening::addresses::{Purpose, Wanted, wanted};
+use crate::listening::addresses::{Purpose, Wanted, WantedControl, WantedTcp, wanted};
 use crate::listening::listener::{Listener, ListenerStage};
 use crate::restart::parts::Parts;
 use crate::simulation::clients::shares::TurnStart;
@@ -75,7 +75,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     let mut wanted = wanted(options).map_err(|e| e.to_string())?;
     for ip in options.listen.iter().flat_map(|list| list.split(',')) {
         let is_for_it = |one: &Wanted| match one {
-            Wanted::Tcp { address, purpose: Purpose::Clients, .. } => {
+            Wanted::Tcp(WantedTcp { address, purpose: Purpose::Clients, .. }) => {
                 address.ip().is_unspecified() || address.ip().to_string() == ip
             }
             _ => false,
@@ -90,7 +90,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     });
     // The machine may lack an optional address.
     let may_lack = kernel(|k| k.ever_failed.contains(&CallKind::Bind));
-    let is_due = |one: &&Wanted| !(may_lack && matches!(one, Wanted::Tcp { optional: true, .. }));
+    let is_due = |one: &&Wanted| !(may_lack && matches!(one, Wanted::Tcp(tcp) if tcp.optional));
     for one in wanted.iter().filter(is_due) {
         if !listeners.all.iter().any(|listener| listener.is(one)) {
             return Err(format!("{one:?} is not served"));
@@ -99,7 +99,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     for listener in listeners.all.iter().filter(|listener| !listener.is_inherited()) {
         // A wildcard on the same port also serves it.
         let is_covered = |w: &Wanted| match (w, listener.tcp_address()) {
-            (Wanted::Tcp { address, .. }, Some(ours)) => {
+            (Wanted::Tcp(WantedTcp { address, .. }), Some(ours)) => {
                 let is_port = address.port() == 0 || address.port() == ours.port();
                 is_port && address.ip().is_unspecified()
             }
@@ -140,7 +140,7 @@ pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Resu
 pub(crate) fn check_control_path(server: &Server) -> Result<(), Violation> {
     let wanted = wanted(&server.options).map_err(|e| e.to_string())?;
     for one in &wanted {
-        let Wanted::Control { path, .. } = one else { continue };
+        let Wanted::Control(WantedControl { path, .. }) = one else { continue };
         let there = kernel(|k| k.path(path).ok());
         let is_there =
             |socket: &SimulatedSocket| there.is_some_and(|there| socket.inode == there.inode);
@@ -290,7 +290,7 @@ pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
         if server.parts.listeners.all.iter().any(closes) {
             continue;
         }
-        let Wanted::Control { path, group } = one else { continue };
+        let Wanted::Control(WantedControl { path, group }) = one else { continue };
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         let Some(there) = kernel(|k| k.path(&path).ok()) else { continue };
         if !map_listening_sockets(|socket| socket.inode == there.inode).contains(&true) {

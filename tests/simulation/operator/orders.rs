@@ -2,8 +2,8 @@
 
 use super::control_socket::REQUESTS_BYTES_MAX;
 use super::expected_rules::{self, ExpectedRules, RuleLine};
-use crate::listening::addresses::{Purpose, Wanted};
-use crate::listening::listener::{Listener, ListenerStage};
+use crate::listening::addresses::Purpose;
+use crate::listening::listener::{Listener, ListenerStage, Origin};
 use crate::logging::logger;
 use crate::operator::control_socket::FreeTarget;
 use crate::restart::parts::Parts;
@@ -336,11 +336,11 @@ impl Orders {
 
     /// Invariant: The port that `-p 0` got stays, over drains and hot restarts.
     fn check_port(&mut self, listeners: &[Listener]) -> Result<(), Violation> {
-        let has_free_port = |listener: &&Listener| match &listener.wanted {
-            Some(Wanted::Tcp { address, purpose, .. }) => {
-                address.port() == 0 && *purpose == Purpose::Clients
+        let has_free_port = |listener: &&Listener| match listener.origin {
+            Origin::Tcp { wanted, .. } => {
+                wanted.address.port() == 0 && wanted.purpose == Purpose::Clients
             }
-            _ => false,
+            Origin::Inherited | Origin::Control { .. } => false,
         };
         let addresses = listeners.iter().filter(has_free_port).filter_map(Listener::tcp_address);
         for port in addresses.map(|address| address.port()) {
