@@ -96,8 +96,9 @@ pub(crate) struct Listener {
 /// Where a listener comes from.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// Another process has passed it, for clients. Options do not affect it.
-    Inherited,
+    /// Another process has bound it to this address, and passed it, for clients. Options do not
+    /// affect it.
+    Inherited(SocketAddr),
     /// A TCP socket that options asked for. It is bound to `address`, where port 0 has become a
     /// free one.
     Tcp { wanted: WantedTcp, address: SocketAddr },
@@ -156,12 +157,10 @@ pub struct ListenerState {
 impl ListenerState {
     /// Where the listener comes from; an error if no listener can come from there.
     pub(crate) fn origin(&self) -> Result<Origin, &'static str> {
+        let address = || self.name.parse().map_err(|_| "a listener without an address");
         Ok(match (self.wanted.clone(), self.file) {
-            (None, _) => Origin::Inherited,
-            (Some(Wanted::Tcp(wanted)), _) => {
-                let address = self.name.parse().map_err(|_| "a listener without an address")?;
-                Origin::Tcp { wanted, address }
-            }
+            (None, _) => Origin::Inherited(address()?),
+            (Some(Wanted::Tcp(wanted)), _) => Origin::Tcp { wanted, address: address()? },
             (Some(Wanted::Control(wanted)), file) => {
                 let file = file.ok_or("a control socket without a file")?;
                 Origin::Control { wanted, file }
@@ -244,36 +243,23 @@ impl Listener {
         ioctl_fionbio(&socket, true).map_err(named("ioctl(FIONBIO)"))?;
         fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(named("fcntl(F_SETFD)"))?;
         sys::reset_waits(&socket);
-        let mut listener = Self::new(socket, Origin::Inherited)?;
+        let address = own_address(&socket).map_err(named("getsockname"))?;
+        let mut listener = Self::new(socket, Origin::Inherited(address));
         listener.apply(settings, refused)?;
         Ok(listener)
     }
 
     /// A bound socket, which listens after [`Listener::apply`].
-    pub(crate) fn new(socket: OwnedFd, origin: Origin) -> io::Result<Self> {
+    pub(crate) fn new(socket: OwnedFd, origin: Origin) -> Self {
         let name = match &origin {
+            Origin::Inherited(address) | Origin::Tcp { address, .. } => address.to_string(),
             Origin::Control { wanted, .. } => format!("unix:{}", key_text(wanted.path.as_bytes())),
-            Origin::Tcp { address, .. } => address.to_string(),
-            Origin::Inherited => own_address(&socket).map_err(named("getsockname"))?.to_string(),
         };
-        Ok(Self::with(socket, name, origin, ListenerStage::Open))
-    }
-
-    /// Continues a listener of the old image.
-    pub(crate) fn resume(state: ListenerState) -> io::Result<Self> {
-        let socket = inherited_descriptor(state.fd)?;
-        let origin = state.origin().map_err(io::Error::other)?;
-        let mut listener = Self::with(socket, state.name, origin, state.life);
-        listener.left = state.left;
-        Ok(listener)
-    }
-
-    fn with(socket: OwnedFd, name: String, origin: Origin, stage: ListenerStage) -> Self {
         Listener {
             socket,
             name,
             origin,
-            stage,
+            stage: ListenerStage::Open,
             may_have_more: true,
             left: 0,
             pause: None,
@@ -281,6 +267,15 @@ impl Listener {
             lacking: None,
             number: 0,
         }
+    }
+
+    /// Continues a listener of the old image.
+    pub(crate) fn resume(state: ListenerState) -> io::Result<Self> {
+        let socket = inherited_descriptor(state.fd)?;
+        let origin = state.origin().map_err(io::Error::other)?;
+        let mut listener = Self::new(socket, origin);
+        (listener.name, listener.stage, listener.left) = (state.name, state.life, state.left);
+        Ok(listener)
     }
 
     /// What a hot restart carries over.
@@ -298,7 +293,7 @@ impl Listener {
     /// What options asked for.
     pub(super) fn wanted(&self) -> Option<Wanted> {
         match &self.origin {
-            Origin::Inherited => None,
+            Origin::Inherited(_) => None,
             Origin::Tcp { wanted, .. } => Some(Wanted::Tcp(*wanted)),
             Origin::Control { wanted, .. } => Some(Wanted::Control(wanted.clone())),
         }
@@ -316,7 +311,7 @@ impl Listener {
     /// What it is for, as long as it lives.
     pub(crate) fn purpose(&self) -> Purpose {
         match &self.origin {
-            Origin::Inherited => Purpose::Clients,
+            Origin::Inherited(_) => Purpose::Clients,
             Origin::Tcp { wanted, .. } => wanted.purpose,
             Origin::Control { .. } => Purpose::Control,
         }
@@ -326,7 +321,7 @@ impl Listener {
     pub(super) fn control(&self) -> Option<(&WantedControl, SocketFile)> {
         match &self.origin {
             Origin::Control { wanted, file } => Some((wanted, *file)),
-            Origin::Inherited | Origin::Tcp { .. } => None,
+            Origin::Inherited(_) | Origin::Tcp { .. } => None,
         }
     }
 
@@ -344,14 +339,14 @@ impl Listener {
     }
 
     pub(crate) fn is_inherited(&self) -> bool {
-        matches!(self.origin, Origin::Inherited)
+        matches!(self.origin, Origin::Inherited(_))
     }
 
     /// The address of a TCP socket that this daemon bound.
     pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
         match self.origin {
             Origin::Tcp { address, .. } => Some(address),
-            Origin::Inherited | Origin::Control { .. } => None,
+            Origin::Inherited(_) | Origin::Control { .. } => None,
         }
     }
 

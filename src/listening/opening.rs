@@ -103,11 +103,11 @@ fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Li
                 socket => socket?,
             };
             let address = own_address(&socket).map_err(named("getsockname"))?;
-            Listener::new(socket, Origin::Tcp { wanted: *wanted, address })
+            Ok(Listener::new(socket, Origin::Tcp { wanted: *wanted, address }))
         }
         Wanted::Control(wanted) => {
             let (socket, file) = unix_socket::bind(&wanted.path, wanted.group.as_deref())?;
-            Listener::new(socket, Origin::Control { wanted: wanted.clone(), file })
+            Ok(Listener::new(socket, Origin::Control { wanted: wanted.clone(), file }))
         }
     }
 }

@@ -340,7 +340,7 @@ impl Orders {
             Origin::Tcp { wanted, .. } => {
                 wanted.address.port() == 0 && wanted.purpose == Purpose::Clients
             }
-            Origin::Inherited | Origin::Control { .. } => false,
+            Origin::Inherited(_) | Origin::Control { .. } => false,
         };
         let addresses = listeners.iter().filter(has_free_port).filter_map(Listener::tcp_address);
         for port in addresses.map(|address| address.port()) {
