@@ -9,4 +9,5 @@ pub(crate) mod connection;
 pub(crate) mod connections;
 pub(crate) mod input;
 pub(crate) mod input_queues;
+mod known_ends;
 mod losses;

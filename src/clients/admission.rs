@@ -6,6 +6,7 @@
 //! end the daemon has not seen: an event tells of it later than accept(2) tells of the newcomer.
 
 use crate::clients::connection::Connection;
+use crate::clients::known_ends::KnownEnds;
 use crate::options::Options;
 use crate::platform::clock;
 use crate::platform::os::SHARES_PER_TURN;
@@ -108,10 +109,9 @@ impl Newcomers {
 }
 
 impl Newcomer {
-    /// Whether it is refused now if there is no place. `ending`: how many clients have an end that
-    /// is known, but not handled.
-    pub(crate) fn has_waited(&self, ending: usize, now: Time) -> bool {
-        self.knows_ends && ending == 0 || self.until <= now
+    /// Whether it is refused now if there is no place, while these `ends` are to be handled.
+    pub(super) fn has_waited(&self, ends: &KnownEnds, now: Time) -> bool {
+        self.knows_ends && ends.is_empty() || self.until <= now
     }
 }
 

@@ -1,6 +1,7 @@
 //! One client's connection: its stream, its unfinished line, its states, which the tables in
 //! `connections.rs` explain, its address; what a hot restart carries of it.
 
+use crate::clients::known_ends::KnownEnd;
 use crate::platform::os::fd::{AsRawFd, RawFd};
 use crate::platform::os::io::Errno;
 use crate::platform::sys::lost_peer_ip;
@@ -44,9 +45,7 @@ pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) lines: Lines,
     pub(crate) stage: ConnectionStage,
-    /// The peer has closed, reset or sent urgent data: a short read does not mean that
-    /// the socket is drained.
-    pub(super) reads_to_end: bool,
+    pub(super) end: KnownEnd,
     /// Is in a queue of clients that may have more to read or handle, or was taken from it
     /// in this turn.
     pub(super) is_unread: bool,
@@ -128,7 +127,7 @@ impl Connection {
             stream: Stream::new(socket),
             lines: Lines::default(),
             stage: ConnectionStage::Open,
-            reads_to_end: false,
+            end: KnownEnd::default(),
             is_unread: false,
             output: OutputState::Idle,
             watches_writable: false,
@@ -143,7 +142,7 @@ impl Connection {
 
     /// What can be seen of its end while a line is held: nothing is received meanwhile.
     pub(crate) fn end_behind_held_line(&self) -> EndOfInput {
-        if !self.reads_to_end {
+        if !self.end.is_known() {
             return EndOfInput::NotSeen;
         }
         if self.stream.is_hung_up() {
@@ -233,8 +232,7 @@ impl Connection {
             stream: Stream::resume(socket, state.unsent),
             lines,
             stage: if state.finishing { ConnectionStage::Finishing } else { ConnectionStage::Open },
-            // The event for its end may have come before the restart.
-            reads_to_end: state.unread && (!state.finishing || !state.unhandled.is_empty()),
+            end: KnownEnd::default(),
             is_unread: state.unread,
             // The old image's epoll instance reports when blocked output has room.
             output: OutputState::Idle,

@@ -28,7 +28,7 @@
 //! | `Owed` | `owed` | a flush: `Idle`; the peer has left while `Open`: `Failed`, in `fresh` |
 //! | `Failed` | | nothing: the end of its input makes it `Closing` |
 //!
-//! Two flags go with any state: `reads_to_end`, from an event that the peer has closed until the
+//! Two flags go with any state: `end`, from an event that the peer has closed until the
 //! socket is drained and no report is to be made for it, and `watches_writable`, from the first
 //! flush that blocks.
 
@@ -38,6 +38,7 @@ use crate::clients::connection::{
 };
 use crate::clients::input::Input;
 use crate::clients::input_queues::{InputQueues, SHARE_BYTES};
+use crate::clients::known_ends::KnownEnds;
 use crate::clients::losses::Losses;
 use crate::logging::rate_limit::limited;
 use crate::options::Options;
@@ -70,9 +71,9 @@ pub(crate) struct Clients {
     admission: Admission,
     /// New clients at a limit.
     newcomers: Newcomers,
-    /// How many clients have an end that is known, but not handled: with `reads_to_end`. That of
-    /// one whose line is held is handled with the report.
-    ending: usize,
+    /// Clients whose end is known, but not handled. That of one whose line is held is handled with
+    /// the report.
+    ends: KnownEnds,
     /// Clients to receive from.
     queues: InputQueues,
     /// Clients to flush in this turn.
@@ -108,7 +109,7 @@ impl Clients {
             slots: Slots::new(READABLE),
             admission: Admission::new(options),
             newcomers: Newcomers::default(),
-            ending: 0,
+            ends: KnownEnds::default(),
             queues: InputQueues::default(),
             owed: VecDeque::new(),
             closing: Vec::new(),
@@ -175,7 +176,7 @@ impl Clients {
         for _ in 0..held {
             let Some(newcomer) = self.newcomers.pop() else { break };
             match self.admission.judge(&newcomer.socket, self.slots.len()) {
-                Verdict::AtLimit(why) if !newcomer.has_waited(self.ending, now) => {
+                Verdict::AtLimit(why) if !newcomer.has_waited(&self.ends, now) => {
                     self.newcomers.hold_on(newcomer, why);
                 }
                 Verdict::Admitted => {
@@ -260,11 +261,11 @@ impl Clients {
         };
         let is_end = event.is_read_closed() || event.is_error() || event.is_priority();
         if is_end && connection.stage == ConnectionStage::Open {
-            self.ending += usize::from(!std::mem::replace(&mut connection.reads_to_end, true));
+            self.ends.note(&mut connection.end);
         }
         let has_output = !connection.stream.unsent().is_empty();
         // An unread client is in a queue already.
-        let is_ready = event.is_readable() || connection.reads_to_end;
+        let is_ready = event.is_readable() || connection.end.is_known();
         if is_ready && !std::mem::replace(&mut connection.is_unread, true) {
             self.queues.push_fresh(client);
         }
@@ -343,7 +344,7 @@ impl Clients {
             return;
         };
         connection.is_unread = false;
-        if received == SHARE_BYTES || connection.reads_to_end {
+        if received == SHARE_BYTES || connection.end.is_known() {
             self.record_unread(client);
         }
     }
@@ -384,9 +385,8 @@ impl Clients {
 
     /// Notes that nothing is left to be read to the end of `client`, and no report to be made.
     pub(crate) fn record_end_handled(&mut self, client: ClientId) {
-        if let Some(connection) = self.get_mut(client) {
-            let was_ending = std::mem::take(&mut connection.reads_to_end);
-            self.ending -= usize::from(was_ending);
+        if let Some(connection) = self.slots.get_mut(client) {
+            self.ends.forget(&mut connection.end);
         }
     }
 
@@ -538,11 +538,13 @@ impl Clients {
     /// Closes the connection of `client`, whose input has ended, once its output is
     /// sent.
     pub(crate) fn close_after_output(&mut self, client: ClientId) {
-        let Some(connection) = self.open_mut(client) else { return };
+        let Some(connection) = self.slots.get_mut(client) else { return };
+        if connection.stage != ConnectionStage::Open {
+            return;
+        }
         connection.stage = ConnectionStage::Finishing;
         if connection.lines.is_line_held() {
-            self.ending += usize::from(!std::mem::replace(&mut connection.reads_to_end, true));
-            return;
+            return self.ends.note(&mut connection.end);
         }
         self.record_end_handled(client);
         if self.get_mut(client).is_some_and(|it| !it.owes_answers()) {
@@ -615,17 +617,22 @@ impl Clients {
 
     /// Continues with the old image's connections, each with its slot.
     pub(crate) fn resume(
-        connections: Vec<(ClientId, Connection)>,
+        mut connections: Vec<(ClientId, Connection)>,
         last_serial: u32,
         options: &Options,
     ) -> Self {
         let mut clients = Clients::new(options);
-        for (client, connection) in &connections {
+        for (client, connection) in &mut connections {
             if connection.is_unread {
                 clients.queues.push_rest(*client);
+                // The event for its end may have come before the restart.
+                if connection.stage == ConnectionStage::Open
+                    || !connection.lines.unhandled().is_empty()
+                {
+                    clients.ends.note(&mut connection.end);
+                }
             }
             clients.admission.count_opened(connection);
-            clients.ending += usize::from(connection.reads_to_end);
         }
         clients.slots.resume(connections, last_serial);
         clients
