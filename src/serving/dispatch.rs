@@ -10,6 +10,7 @@ use crate::platform::os::Engine;
 use crate::platform::os::io::Errno;
 use crate::platform::os::mio::Registry;
 use crate::reporting::report_queue::{ReportRequest, Reporting, Requester};
+use crate::restart::parts::Parts;
 use engine::counts::measures::CommandKind;
 use engine::{ClientId, Time};
 use log::debug;
@@ -35,7 +36,22 @@ pub(crate) struct Dispatch<'a> {
     pub(crate) now: Time,
 }
 
-impl Dispatch<'_> {
+/// What became of a client's next line.
+enum Handled {
+    /// It has cost so much.
+    Line(usize),
+    /// No whole line is left.
+    All,
+    /// Nothing that follows is handled now: the client has gone, or waits for a report.
+    Stops,
+}
+
+impl<'a> Dispatch<'a> {
+    pub(crate) fn new(parts: &'a mut Parts, reporting: &'a mut Reporting, now: Time) -> Self {
+        let Parts { poll, clients, engine, .. } = parts;
+        Dispatch { clients, engine, reporting, registry: poll.registry(), now }
+    }
+
     /// Handles everything in `input` and clears it.
     pub(crate) fn handle(&mut self, input: &mut Input) {
         for (client, received) in input.iter() {
@@ -99,10 +115,10 @@ impl Dispatch<'_> {
                 self.put_back(client, input);
                 return done;
             }
-            match self.handle_next_line(client, &mut input) {
-                Some(work) => done += work,
-                None => return done,
-            }
+            let Handled::Line(work) = self.handle_next_line(client, &mut input) else {
+                return done;
+            };
+            done += work;
         }
     }
 
@@ -113,18 +129,15 @@ impl Dispatch<'_> {
         }
     }
 
-    /// Handles the next line of `input` and returns its cost; `None` if there is no
-    /// complete line, or the client has gone.
-    fn handle_next_line(&mut self, client: ClientId, input: &mut &[u8]) -> Option<usize> {
-        let connection = self.clients.get_mut(client)?;
+    /// Handles the next line of `input`.
+    fn handle_next_line(&mut self, client: ClientId, input: &mut &[u8]) -> Handled {
+        let Some(connection) = self.clients.get_mut(client) else { return Handled::Stops };
         let before = *input;
         let has_failed_output = connection.has_failed_output();
         let mut answer_bytes = ANSWER_BYTES;
-        let reply = match connection.lines.next_line(input)? {
-            Line::TooLong(start) if is_of_http(&start) => {
-                self.refuse_http(client);
-                return None;
-            }
+        let Some(line) = connection.lines.next_line(input) else { return Handled::All };
+        let reply = match line {
+            Line::TooLong(start) if is_of_http(&start) => return self.refuse_http(client),
             Line::TooLong(_) => Some((CommandKind::Other, Reply::LineTooLong)),
             Line::Complete(line) => {
                 debug!("#{} > {}", client.serial, line.escape_ascii());
@@ -147,14 +160,11 @@ impl Dispatch<'_> {
                         StatsAnswer::Report => {
                             let taken = &before[..before.len() - input.len()];
                             self.request_report(client, query, taken, std::mem::take(input));
-                            return None;
+                            return Handled::Stops;
                         }
                         StatsAnswer::Unknown => Some((CommandKind::Stats, Reply::WrongStat)),
                     },
-                    Command::Http => {
-                        self.refuse_http(client);
-                        return None;
-                    }
+                    Command::Http => return self.refuse_http(client),
                     Command::Unknown => Some((CommandKind::Other, Reply::BadCommand)),
                 }
             }
@@ -164,7 +174,7 @@ impl Dispatch<'_> {
             self.reply(client, reply);
         }
         self.deliver_answers();
-        Some(before.len() - input.len() + answer_bytes)
+        Handled::Line(before.len() - input.len() + answer_bytes)
     }
 
     fn stats(&self, query: &Query) -> StatsAnswer {
@@ -173,7 +183,7 @@ impl Dispatch<'_> {
 
     /// A forged request, or a page in somebody's browser, has reached the port, and may have
     /// written commands into its body: nothing more of the client is handled.
-    fn refuse_http(&mut self, client: ClientId) {
+    fn refuse_http(&mut self, client: ClientId) -> Handled {
         if let Some(connection) = self.clients.open_mut(client) {
             let peer = connection.peer();
             limited!(warn, "{peer} speaks HTTP on the clients' port: closed its connection");
@@ -182,6 +192,7 @@ impl Dispatch<'_> {
             self.deliver_answers();
             self.clients.close_after_output(client);
         }
+        Handled::Stops
     }
 
     /// Asks for a report. The line and what follows it are held until the report is made:

@@ -208,14 +208,7 @@ impl Server {
         loop {
             let has_more = self.parts.clients.receive(&mut self.input);
             let now = clock::now();
-            let mut dispatch = Dispatch {
-                clients: &mut self.parts.clients,
-                engine: &mut self.parts.engine,
-                reporting: &mut self.reporting,
-                registry: self.parts.poll.registry(),
-                now,
-            };
-            dispatch.handle(&mut self.input);
+            Dispatch::new(&mut self.parts, &mut self.reporting, now).handle(&mut self.input);
             if !has_more {
                 // An expired rule must not end a hold.
                 self.end_expired_rules(now);
@@ -279,13 +272,7 @@ impl Server {
     }
 
     fn dispatch(&mut self, now: Time) -> Dispatch<'_> {
-        Dispatch {
-            clients: &mut self.parts.clients,
-            engine: &mut self.parts.engine,
-            reporting: &mut self.reporting,
-            registry: self.parts.poll.registry(),
-            now,
-        }
+        Dispatch::new(&mut self.parts, &mut self.reporting, now)
     }
 
     /// Sends everything owed before the loop sleeps, closes ended connections, and returns
