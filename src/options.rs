@@ -191,9 +191,9 @@ pub struct Options {
 
     /// Probe the host of a client that is silent; if it does not respond, free
     /// its locks after 1.5 times this time. 0 turns this off.
-    #[arg(long, value_name = "TIME", default_value_t = 60, value_parser = parse_keepalive,
+    #[arg(long = "keepalive", value_name = "TIME", default_value_t = 60, value_parser = parse_keepalive,
           help_heading = group::LIMITS)]
-    pub keepalive: u32,
+    pub keepalive_s: u32,
 
     /// Also serve HTTP at this address, for monitoring and browsers, read-only. May be
     /// given several times. [default: none]
@@ -214,9 +214,9 @@ pub struct Options {
 
     /// Remember and log holds and waits that take longer, such as 5 or 250ms.
     /// [default: none]
-    #[arg(long, value_name = "TIME", value_parser = parse_slow,
+    #[arg(long = "slow", value_name = "TIME", value_parser = parse_slow,
           help_heading = group::MONITORING)]
-    pub slow: Option<u64>,
+    pub slow_ns: Option<u64>,
 
     /// Hide keys and addresses of clients on the port and over HTTP; the control socket
     /// and the log show them.

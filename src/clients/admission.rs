@@ -134,7 +134,7 @@ impl Admission {
             allowed: options.allow.clone(),
             per_ip_max: options.max_connections_per_ip,
             connections_by_ip: HashMap::new(),
-            notes_addresses: options.slow.is_some(),
+            notes_addresses: options.slow_ns.is_some(),
         }
     }
 

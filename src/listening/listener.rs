@@ -59,7 +59,7 @@ pub(crate) struct SocketSettings {
 
 impl SocketSettings {
     pub(crate) fn new(options: &Options) -> Self {
-        SocketSettings { backlog: options.backlog, keepalive_s: options.keepalive }
+        SocketSettings { backlog: options.backlog, keepalive_s: options.keepalive_s }
     }
 }
 

@@ -99,7 +99,7 @@ impl Server {
 
     /// Makes the server. Its epoll instance must watch all `parts` already.
     pub(super) fn assemble(options: Options, mut parts: Parts, restart: Restart) -> Self {
-        parts.engine.observer.set_slow(options.slow);
+        parts.engine.observer.set_slow(options.slow_ns);
         let mut http = Http::new(&options);
         http.set_draining(parts.listeners.is_draining());
         Server {

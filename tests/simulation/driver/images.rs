@@ -25,7 +25,7 @@ impl Play {
             crate::start_logging(&options);
         }
         self.oracle.moments.set_private(options.private, self.restarts);
-        self.oracle.moments.slow.set_limit(options.slow);
+        self.oracle.moments.slow.set_limit(options.slow_ns);
         self.orders.note_start(&options, self.restarts > 0);
         kernel(|k| {
             k.notify.was_read.clear();

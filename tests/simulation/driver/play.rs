@@ -290,7 +290,7 @@ impl Play {
     fn keepalive_s(&self) -> u32 {
         match &self.server {
             Some(server) if !kernel(|k| k.ever_failed.contains(&CallKind::SetOption)) => {
-                server.options.keepalive
+                server.options.keepalive_s
             }
             _ => 0,
         }

@@ -157,7 +157,7 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
     if kernel(|k| k.ever_failed.contains(&CallKind::SetOption)) {
         return Ok(());
     }
-    let max_s = u64::from(options.keepalive);
+    let max_s = u64::from(options.keepalive_s);
     let probes = map_listening_sockets(|socket| {
         let is_on = socket.option("keepalive") > 0;
         let after_s =
