@@ -274,7 +274,7 @@ fn set_option<T: Copy>(socket: impl AsFd, level: libc::c_int, option: libc::c_in
 /// The error of clone(2); ENOMEM where memory can't be overcommitted.
 pub(crate) fn fork_apart(
     kept: [RawFd; 2],
-    work: impl FnOnce(io::Result<()>) -> i32,
+    work: impl FnOnce(io::Result<OwnTable>) -> i32,
 ) -> io::Result<Pid> {
     const EXIT_PANICKED: i32 = 101;
     let flags = (libc::CLONE_FILES | libc::SIGCHLD) as libc::c_ulong;
@@ -310,9 +310,13 @@ fn explained(e: io::Error) -> io::Error {
     }
 }
 
+/// Proves that this process is a forked child with a table of descriptors of its own: no owner
+/// that it has copied is dropped in it.
+pub(crate) struct OwnTable(());
+
 /// Gives this process its own descriptor table, with only the standard streams and
 /// `kept`. After an error the table is still shared: nothing may be closed then.
-fn unshare_descriptors(kept: [RawFd; 2]) -> io::Result<()> {
+fn unshare_descriptors(kept: [RawFd; 2]) -> io::Result<OwnTable> {
     let (low, high) = (kept[0].min(kept[1]), kept[0].max(kept[1]));
     let close = |first: RawFd, last: u32, flags: libc::c_uint| {
         // SAFETY: no owner of these descriptors is dropped in this process: the child
@@ -327,16 +331,17 @@ fn unshare_descriptors(kept: [RawFd; 2]) -> io::Result<()> {
             close(first, last as u32, 0);
         }
     }
-    Ok(())
+    Ok(OwnTable(()))
 }
 
-/// Makes `number` another descriptor of `file`, which an exec keeps, whatever it was.
-/// Only for a process that owns no descriptors any more: the forked child.
-pub(crate) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
-    // SAFETY: the caller guarantees that no owner relies on `number`.
-    match unsafe { libc::dup3(file.as_fd().as_raw_fd(), number, 0) } {
-        -1 => Err(last_error("dup3")),
-        _ => Ok(()),
+impl OwnTable {
+    /// Makes `number` another descriptor of `file`, which an exec keeps, whatever it was.
+    pub(crate) fn put_descriptor(&self, file: impl AsFd, number: RawFd) -> io::Result<()> {
+        // SAFETY: this child only exits or executes another program, so no owner relies on `number`.
+        match unsafe { libc::dup3(file.as_fd().as_raw_fd(), number, 0) } {
+            -1 => Err(last_error("dup3")),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::platform::os::process::{
     set_parent_process_death_signal, setpgid, waitpid,
 };
 use crate::platform::os::stdio;
+use crate::platform::sys::OwnTable;
 use crate::platform::{clock, descriptors, sys};
 use crate::restart::launcher::{BinaryIdentity, Launcher, Out, TrialFiles};
 use crate::restart::snapshot::Summary;
@@ -105,9 +106,12 @@ impl Trial {
         launcher.files.renew()?;
         let (launcher, files) = (&*launcher, &launcher.files);
         let parent = getpid();
-        let ask = |is_apart: io::Result<()>| {
-            let ask = || run_new_binary(launcher, &arguments, write, kept);
-            reported(files, is_apart.and_then(|()| prepare(parent, files)).and_then(|()| ask()))
+        let ask = |table: io::Result<OwnTable>| {
+            let ask = |table| {
+                prepare(parent, files)?;
+                run_new_binary(&table, launcher, &arguments, write, kept)
+            };
+            reported(files, table.and_then(ask))
         };
         let (pid, pidfd) = fork(files, ask)?;
         let deadline = clock::now().plus_seconds(TRIAL_S_MAX);
@@ -212,8 +216,8 @@ pub(crate) fn rehearse(launcher: &mut Launcher) -> io::Result<()> {
     launcher.files.renew()?;
     let files = &launcher.files;
     let parent = getpid();
-    let prepare = |is_apart: io::Result<()>| {
-        let prepared = is_apart.and_then(|()| prepare(parent, files));
+    let prepare = |table: io::Result<OwnTable>| {
+        let prepared = table.and_then(|_| prepare(parent, files));
         reported(files, prepared.and_then(|()| hand_over_and_take(files)))
     };
     let (pid, _pidfd) = fork(files, prepare)?;
@@ -241,7 +245,7 @@ fn hand_over_and_take(files: &TrialFiles) -> io::Result<()> {
 /// Forks the child of a trial, for `work`, into a process group of its own.
 fn fork(
     files: &TrialFiles,
-    work: impl FnOnce(io::Result<()>) -> i32,
+    work: impl FnOnce(io::Result<OwnTable>) -> i32,
 ) -> io::Result<(Pid, OwnedFd)> {
     let pid = sys::fork_apart(files.numbers(), work).inspect_err(|_| files.clear())?;
     // The child does the same; the order does not matter.
@@ -273,6 +277,7 @@ fn prepare(parent: Pid, files: &TrialFiles) -> io::Result<()> {
 
 /// The rest: writes the snapshot and executes the new binary. Returns only if that fails.
 fn run_new_binary(
+    table: &OwnTable,
     launcher: &Launcher,
     arguments: &[OsString],
     write: impl FnOnce(&mut Out) -> io::Result<()>,
@@ -280,7 +285,7 @@ fn run_new_binary(
 ) -> io::Result<()> {
     launcher.files.write_snapshot(write)?;
     for number in kept() {
-        sys::put_descriptor(&launcher.files.snapshot, number)?;
+        table.put_descriptor(&launcher.files.snapshot, number)?;
     }
     Err(launcher.execute_trial(arguments))
 }

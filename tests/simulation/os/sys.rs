@@ -92,10 +92,10 @@ pub(crate) fn reset_waits<Socket>(_listener: Socket) {}
 /// Runs the child's work at once; the daemon sees later that it has ended.
 pub(crate) fn fork_apart(
     kept: [RawFd; 2],
-    work: impl FnOnce(io::Result<()>) -> i32,
+    work: impl FnOnce(io::Result<OwnTable>) -> i32,
 ) -> io::Result<Pid> {
     kernel(|k| k.fork(kept))?;
-    let status = match catch_unwind(AssertUnwindSafe(|| work(Ok(())))) {
+    let status = match catch_unwind(AssertUnwindSafe(|| work(Ok(OwnTable)))) {
         Ok(status) => status,
         Err(end) => match end.downcast::<ChildExited>() {
             Ok(exited) => exited.0,
@@ -106,9 +106,13 @@ pub(crate) fn fork_apart(
     Ok(Pid::from_raw(pid).expect("a process id"))
 }
 
-pub(crate) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
-    let file = file.as_fd().as_raw_fd();
-    Ok(kernel(|k| k.duplicate_to(file, number, false))?)
+pub(crate) struct OwnTable;
+
+impl OwnTable {
+    pub(crate) fn put_descriptor(&self, file: impl AsFd, number: RawFd) -> io::Result<()> {
+        let file = file.as_fd().as_raw_fd();
+        Ok(kernel(|k| k.duplicate_to(file, number, false))?)
+    }
 }
 
 /// In a forked child the new image runs here and now; otherwise the test runs it.
