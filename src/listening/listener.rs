@@ -325,10 +325,6 @@ impl Listener {
         }
     }
 
-    fn is_control(&self) -> bool {
-        self.purpose() == Purpose::Control
-    }
-
     /// Its name and purpose, for operators.
     pub(super) fn described(&self) -> String {
         match &self.origin {
@@ -441,7 +437,7 @@ impl Listener {
     pub(crate) fn record_accepted(&mut self) {
         self.aborted = 0;
         self.left = self.left.saturating_sub(1);
-        if self.left == 0 && !self.is_control() {
+        if self.left == 0 && self.control().is_none() {
             self.record_none_left();
         }
     }
@@ -481,7 +477,7 @@ impl Listener {
     pub(crate) fn begin_to_close(&mut self) {
         if self.stage == ListenerStage::Open {
             self.stage = ListenerStage::Closing;
-            if self.is_control() {
+            if self.control().is_some() {
                 self.shut();
             } else {
                 self.set_backlog(0);
@@ -518,7 +514,7 @@ impl Listener {
         settings: &SocketSettings,
         refused: &mut RefusedOptions,
     ) -> io::Result<()> {
-        if self.is_control() {
+        if self.control().is_some() {
             sys::refuse_passed(&self.socket);
         } else {
             set_options(&self.socket, &self.name, settings.keepalive_s, refused);
@@ -535,7 +531,7 @@ impl Drop for Listener {
     /// Tells the operators that wait in its queue that they are not heard: they may have sent
     /// orders, and even descriptors, which [`Socket`] closes.
     fn drop(&mut self) {
-        if !self.is_control() {
+        if self.control().is_none() {
             return;
         }
         self.shut();

@@ -63,8 +63,8 @@ impl Listeners {
         let wanted = wanted(options)?;
         let mut refused = RefusedOptions::default();
         let mut listeners = Self::new(settings, opening::take(&settings, &mut refused)?);
-        listeners.check(&wanted)?;
-        let mut opened = listeners.open_those(&listeners.applicable(&wanted), &mut refused)?;
+        let to_open = listeners.applicable(&wanted);
+        let mut opened = listeners.open_those(to_open, &wanted, &mut refused)?;
         listeners.all.append(&mut opened);
         listeners.record_free_port();
         refused.log();
@@ -258,27 +258,24 @@ impl Listeners {
     /// # Errors
     /// All that could not be opened. Nothing has changed then.
     pub(crate) fn open_missing(&self, wanted: &[Wanted]) -> Result<Vec<Listener>, ListenError> {
-        self.check(wanted)?;
         // Whatever is refused was refused, and logged, when the daemon started; after a hot
         // restart it is logged again.
-        self.open_those(&self.to_be_open(wanted), &mut RefusedOptions::default())
+        self.open_those(self.to_be_open(wanted), wanted, &mut RefusedOptions::default())
     }
 
-    /// Checks that those `wanted` go with one another, and with those that are open.
-    fn check(&self, wanted: &[Wanted]) -> Result<(), ListenError> {
-        let port = self.clients_port().unwrap_or(0);
-        let settled = self.applicable(wanted).into_iter().map(|one| one.on_port(port));
-        check_purposes(&settled.collect::<Vec<_>>())?;
-        self.check_lifelong(wanted)
-    }
-
-    /// Opens those of `wanted` that are missing.
+    /// Opens those `to_open` that are missing, if all that are `wanted` go with one another and
+    /// with those that are open.
     fn open_those(
         &self,
+        to_open: Vec<Wanted>,
         wanted: &[Wanted],
         refused: &mut RefusedOptions,
     ) -> Result<Vec<Listener>, ListenError> {
-        open_missing(wanted, &self.all, self.clients_port(), &self.settings, refused)
+        let port = self.clients_port();
+        let settled = self.applicable(wanted).into_iter().map(|one| one.on_port(port.unwrap_or(0)));
+        check_purposes(&settled.collect::<Vec<_>>())?;
+        self.check_lifelong(wanted)?;
+        open_missing(&to_open, &self.all, port, &self.settings, refused)
     }
 
     /// A listener has one purpose for life, and the control socket one group: no client in its
@@ -441,9 +438,9 @@ impl Listeners {
     pub(crate) fn undrain(&mut self, options: &Options, registry: &Registry) -> Result<(), String> {
         self.drain.check_undoable()?;
         let wanted = wanted(options).map_err(|e| e.to_string())?;
-        self.check(&wanted).map_err(|e| e.to_string())?;
-        let missing = self.open_those(&self.applicable(&wanted), &mut RefusedOptions::default());
-        let mut opened = missing.map_err(|e| e.to_string())?;
+        let to_open = self.applicable(&wanted);
+        let opened = self.open_those(to_open, &wanted, &mut RefusedOptions::default());
+        let mut opened = opened.map_err(|e| e.to_string())?;
         for listener in &mut opened {
             self.last_number += 1;
             listener.number = self.last_number;

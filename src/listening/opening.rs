@@ -94,14 +94,7 @@ fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Li
     match wanted {
         Wanted::Tcp(wanted) => {
             let there = there.tcp_address().unwrap_or(wanted.address);
-            // An IPv6 address other than `::` never serves IPv4.
-            let socket = match bind_tcp(there, Overlap::Refused) {
-                Err(e) if e.kind() == io::ErrorKind::AddrInUse && reuse.covers(there) => {
-                    reuse.set(true)?;
-                    bind_tcp(there, Overlap::Allowed)?
-                }
-                socket => socket?,
-            };
+            let socket = bind_tcp(there, reuse)?;
             let address = own_address(&socket).map_err(named("getsockname"))?;
             Ok(Listener::new(socket, Origin::Tcp { wanted: *wanted, address }))
         }
@@ -112,27 +105,26 @@ fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Li
     }
 }
 
-/// Whether another socket of this user may be bound to an address that overlaps.
-#[derive(PartialEq, Eq)]
-enum Overlap {
-    Refused,
-    Allowed,
-}
-
 /// A TCP socket bound to `address`.
-fn bind_tcp(address: SocketAddr, overlap: Overlap) -> io::Result<OwnedFd> {
+fn bind_tcp(address: SocketAddr, reuse: &ReusePort) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(named("socket"))?;
     // A restart must not wait for old connections to leave TIME_WAIT. `set_options` reports a
     // refusal.
     let _ = sockopt::set_socket_reuseaddr(&socket, true);
-    if overlap == Overlap::Allowed {
-        let reuse = sockopt::set_socket_reuseport(&socket, true);
-        reuse.map_err(named("setsockopt(SO_REUSEPORT)"))?;
-    }
     share_with_v4(&socket, address.ip()).map_err(named("setsockopt(IPV6_V6ONLY)"))?;
-    bind(&socket, &address).map_err(named_unless_plain("bind"))?;
+    let bound = match bind(&socket, &address) {
+        // An IPv6 address other than `::` never serves IPv4.
+        Err(Errno::ADDRINUSE) if reuse.covers(address) => {
+            reuse.set(true)?;
+            let shared = sockopt::set_socket_reuseport(&socket, true);
+            shared.map_err(named("setsockopt(SO_REUSEPORT)"))?;
+            bind(&socket, &address)
+        }
+        bound => bound,
+    };
+    bound.map_err(named_unless_plain("bind"))?;
     Ok(socket)
 }
 
