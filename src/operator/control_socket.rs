@@ -62,8 +62,6 @@ struct ControlConnection {
     unread_until: Option<Time>,
     /// Its input has ended.
     has_ended: bool,
-    /// It takes no answers any more. What it has sent before is not executed.
-    is_gone: bool,
     /// The number of its last use.
     last_use: u64,
 }
@@ -202,7 +200,9 @@ impl ControlSocket {
             return;
         };
         self.uses += 1;
-        connection.flush(clock::now(), self.uses);
+        if !connection.flush(clock::now(), self.uses) {
+            self.connections.remove(client);
+        }
         self.close_if_done(client);
     }
 
@@ -314,28 +314,28 @@ impl ControlConnection {
             unanswered: None,
             unread_until: None,
             has_ended: false,
-            is_gone: false,
             last_use,
         }
     }
 
-    /// Sends what is unsent, at `now`, in use number `uses`. An operator that takes none of it for
-    /// too long is gone.
-    fn flush(&mut self, now: Time, uses: u64) {
+    /// Sends what is unsent, at `now`, in use number `uses`. Returns whether the operator may take
+    /// more: not if it has gone, or has taken none for too long. What it has sent before is not
+    /// executed then.
+    fn flush(&mut self, now: Time, uses: u64) -> bool {
         let before = self.stream.unsent().len();
         let flushed = self.stream.flush();
         if self.stream.unsent().len() < before {
             (self.unread_until, self.last_use) = (None, uses);
         }
         match flushed {
-            Flushed::All => {}
-            Flushed::Failed(_) => self.is_gone = true,
+            Flushed::All => true,
+            Flushed::Failed(_) => false,
             Flushed::Blocked => {
                 let until = *self.unread_until.get_or_insert(now.plus_seconds(UNREAD_S));
-                self.is_gone = until <= now;
-                if self.is_gone {
+                if until <= now {
                     limited!(warn, "an operator does not read the answers: closed its connection");
                 }
+                until > now
             }
         }
     }
@@ -410,7 +410,7 @@ impl ControlConnection {
     }
 
     fn is_done(&self) -> bool {
-        self.is_gone || self.has_ended && self.unanswered.is_none() && !self.has_unsent()
+        self.has_ended && self.unanswered.is_none() && !self.has_unsent()
     }
 }
 
