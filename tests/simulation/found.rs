@@ -313,8 +313,6 @@ fn a_new_client_has_its_full_time_even_if_waiting_for_events_fails() {
 
 /// In the turn in which a connection could be closed for a new client, the daemon forgot that the
 /// new client waited, and served it a second later.
-///
-/// Fails if `Server::send_owed` ends the pause only when a connection has closed.
 #[test]
 fn a_new_http_client_is_served_as_soon_as_there_is_room() {
     let what = Say::Http("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n");
