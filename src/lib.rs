@@ -5,6 +5,7 @@
 //! ```text
 //! crates/protocol    bytes ⇄ lines, commands, replies
 //! crates/engine      pools, queues, locks, timers, rules, statistics: all decisions about locks
+//! crates/schema      reports in JSON, and their rows
 //! crates/reports     STATS, JSON and Prometheus's text, from views of the engine
 //! ```
 //!

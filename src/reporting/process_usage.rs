@@ -2,7 +2,7 @@
 
 use crate::platform::os::fs::read_to_string;
 use crate::platform::{clock, descriptors};
-use protocol::reports::ProcessFigures;
+use schema::reports::ProcessFigures;
 
 /// Reads it, which takes some microseconds, except how many descriptors are open. What the kernel
 /// does not give is 0.

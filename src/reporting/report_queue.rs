@@ -9,13 +9,13 @@ use crate::platform::clock;
 use crate::platform::os::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
 use crate::sockets::ids::{ControlClient, HttpClient};
 use engine::{ClientId, Engine, Time};
-use protocol::reports::ListReport;
 use protocol::{List, Query, Span};
 use reports::history::History;
 use reports::lists::{self, written};
 use reports::rules::{self, RuleSource};
 use reports::scan::{Scan, ScanParts};
 use reports::{ReportView, ServerFigures, json, metrics, text, wants_of};
+use schema::reports::ListReport;
 use std::collections::VecDeque;
 
 /// What the reports of a turn may [`cost`] before clients are served again.

@@ -15,10 +15,10 @@ use crate::serving::{Ended, Server};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
 use log::{error, info};
-use protocol::reports::ListReport;
 use protocol::{Query, key_text};
 use reports::lists::{freed, written};
 use reports::{ReportView, StatsAnswer, stats, text};
+use schema::reports::ListReport;
 use std::collections::HashSet;
 use std::ffi::OsString;
 

@@ -16,7 +16,7 @@ TARGET = "i686-unknown-linux-gnu"
 DEBIANS_PACKAGES = "cargo,rustc,gcc,libc6-dev,iproute2,strace,gcc-i686-linux-gnu,libc6-dev-i386-cross"
 
 # What is tested. Always the same, because dependencies get all features that these need.
-PACKAGES = "-p poolcounterd -p poolcounter-protocol -p poolcounter-engine -p poolcounter-reports -p poolcounter-command"
+PACKAGES = "-p poolcounterd -p poolcounter-protocol -p poolcounter-engine -p poolcounter-schema -p poolcounter-reports -p poolcounter-command"
 
 # As in the profile of tests, so that programs and tests share their dependencies.
 PROFILE = {"CARGO_PROFILE_DEV_OPT_LEVEL": "1", "CARGO_PROFILE_DEV_DEBUG": "line-tables-only", "CARGO_INCREMENTAL": "0",

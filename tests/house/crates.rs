@@ -1,4 +1,4 @@
-//! What each crate may know: three are without std, so they can name no socket, file, clock or
+//! What each crate may know: four are without std, so they can name no socket, file, clock or
 //! thread; and each depends on what stands here.
 
 use crate::files::{source_files, top};
@@ -7,14 +7,14 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
-const WITHOUT_STD: [&str; 3] = ["protocol", "engine", "reports"];
+const WITHOUT_STD: [&str; 4] = ["protocol", "engine", "schema", "reports"];
 
-/// What these three may ask of a dependency: nothing that needs std.
+/// What these may ask of a dependency: nothing that needs std.
 const FEATURES: [&str; 3] = ["alloc", "derive", "inline-more"];
 
 /// All that each depends on. The command may have more.
-const DEPENDENCIES: [(&str, &[&str]); 4] = [
-    ("protocol", &["memchr", "serde", "serde_json"]),
+const DEPENDENCIES: [(&str, &[&str]); 5] = [
+    ("protocol", &["memchr"]),
     (
         "engine",
         &[
@@ -27,7 +27,18 @@ const DEPENDENCIES: [(&str, &[&str]); 4] = [
             "serde_bytes",
         ],
     ),
-    ("reports", &["poolcounter-engine", "poolcounter-protocol", "jiff", "serde", "serde_json"]),
+    ("schema", &["serde", "serde_json"]),
+    (
+        "reports",
+        &[
+            "poolcounter-engine",
+            "poolcounter-protocol",
+            "poolcounter-schema",
+            "jiff",
+            "serde",
+            "serde_json",
+        ],
+    ),
     ("connect", &["rustix", "nix"]),
 ];
 

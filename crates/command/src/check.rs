@@ -8,7 +8,7 @@ use super::output::print;
 use super::reported_rules::without_end;
 use super::table::uptime_text;
 use connect::{NoAnswer, ServerName, StatsConnection};
-use protocol::reports::Report;
+use schema::reports::Report;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{fmt, thread};

@@ -10,10 +10,10 @@ use super::status;
 use super::unsafe_calls::{ENDING_SIGNALS, end_by, is_ignored, process_of};
 
 use connect::{OrderError, connect_unix};
-use protocol::reports::{FreedReport, Report, RulesReport};
 use protocol::{key_text, time_from_text, time_text};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use schema::reports::{FreedReport, Report, RulesReport};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use signal_hook::flag;

@@ -5,12 +5,12 @@ use super::ask::{Answer, ask};
 use super::output::one_line;
 use super::table::{Cell, ListOrder, Row, Table, duration_text};
 use connect::{NoAnswer, StatsConnection};
-use protocol::reports::{
+use protocol::time_text;
+use schema::reports::{
     ClientsReport, FreedReport, KeyReport, KeysReport, Report, RulesReport, Seen, SlowReport,
     TopReport,
 };
-use protocol::rows::KeyRow;
-use protocol::time_text;
+use schema::rows::KeyRow;
 use serde::de::DeserializeOwned;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -312,8 +312,8 @@ pub(super) fn locks_of_key(report: &KeyReport) -> List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::reports::Top;
-    use protocol::rows::GroupRow;
+    use schema::reports::Top;
+    use schema::rows::GroupRow;
 
     fn keys_of(rows: &[(&str, usize)], total: u64) -> List {
         let row = |&(key, for_me): &(&str, usize)| KeyRow {

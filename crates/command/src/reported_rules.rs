@@ -1,6 +1,6 @@
 //! What `STATS JSON` says about rules that orders have set, in words, for `top` and `check`.
 
-use protocol::reports::RuleFigures;
+use schema::reports::RuleFigures;
 
 /// How many rules orders have set or turned off, and since when; `None` if there are none, or the
 /// server does not say.

@@ -11,7 +11,7 @@ use super::output::{print, print_error, print_json};
 use super::shown_key::readable;
 use super::status;
 use connect::{NoAnswer, ServerName, StatsConnection};
-use protocol::reports;
+use schema::reports;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! Reads `STATS FULL`, which every server has: all that servers of version 1 answer.
 
-use protocol::reports::Report;
+use schema::reports::Report;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

@@ -3,7 +3,7 @@
 
 use super::output::one_line;
 use super::shown_key::width;
-use protocol::rows::{self, cell_text, milliseconds};
+use schema::rows::{self, cell_text, milliseconds};
 use serde_json::Value;
 use std::cmp::Ordering;
 
@@ -248,7 +248,7 @@ fn compare(a: &Cell, b: &Cell) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::rows::{KeyRow, SlowRow};
+    use schema::rows::{KeyRow, SlowRow};
 
     #[test]
     fn times_have_two_units() {

@@ -1,4 +1,4 @@
-//! Bytes → lines → commands, and replies in both directions; queries; the JSON that answers them;
+//! Bytes → lines → commands, and replies in both directions; queries;
 //! keys and times as text. The engine, the reports, the daemon, the client and the command call it. It may know
 //! nothing but bytes: it decides nothing and, without std, names no socket, file, clock or thread.
 //!
@@ -19,8 +19,6 @@ pub mod lines;
 mod numbers;
 mod query;
 mod reply;
-pub mod reports;
-pub mod rows;
 mod time_text;
 
 pub use key_text::{key_from_text, key_on_the_wire, key_text, key_text_cut};

@@ -14,11 +14,11 @@ use engine::observe::heavy_hitters::Ranked;
 use engine::observe::observer::SlowLogEntry;
 use engine::observe::windows::Counted;
 use engine::rules::groups::Group;
-use protocol::reports::{
+use protocol::{Mode, Span, Subject};
+use schema::reports::{
     Buckets, HotRestarts, Measurement, ReplyCount, Report, RuleFigures, Top, TopLists, TopOf, Turns,
 };
-use protocol::rows::{ClientRow, GroupRow, HoldRow, KeyRow, SlowRow, TopRow};
-use protocol::{Mode, Span, Subject};
+use schema::rows::{ClientRow, GroupRow, HoldRow, KeyRow, SlowRow, TopRow};
 
 /// How many rows a list has.
 const ROWS: usize = 20;

@@ -10,11 +10,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use engine::view::{LockView, Phase};
 use engine::{ClientId, Time};
-use protocol::reports::{
+use protocol::{List, MatchingKeys, UNLIMITED, key_text};
+use schema::reports::{
     ClientsReport, FreedReport, KeyReport, KeysReport, ListReport, Seen, SlowReport, TopReport,
 };
-use protocol::rows::{FreedRow, LockRow};
-use protocol::{List, MatchingKeys, UNLIMITED, key_text};
+use schema::rows::{FreedRow, LockRow};
 use serde::Serialize;
 
 /// As [`ROWS_BYTES_MAX`], for holders and for waiters of each kind: three lists, behind the longest

@@ -7,8 +7,8 @@ use alloc::string::String;
 use core::fmt::{self, Display, Formatter};
 use engine::{ClientId, Engine, Time};
 use jiff::Timestamp;
-use protocol::reports::ProcessFigures;
 use protocol::{Mode, Subject, key_text_cut};
+use schema::reports::ProcessFigures;
 
 /// The most rows of a list, however many are requested, so that no answer exceeds what a
 /// client may leave unread.

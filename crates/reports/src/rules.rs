@@ -13,8 +13,8 @@ use engine::rules::rule::Rule;
 use engine::rules::settings::Effect;
 use engine::rules::{RULES_MAX, RuleInForce, Rules};
 use protocol::key_text;
-use protocol::reports::{ListReport, RulesReport};
-use protocol::rows::{LimitRow, RuleRow};
+use schema::reports::{ListReport, RulesReport};
+use schema::rows::{LimitRow, RuleRow};
 
 /// A rule, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{Display, Write as _};
-use protocol::reports::{ListReport, Seen};
-use protocol::rows::{Row, cell_text};
+use schema::reports::{ListReport, Seen};
+use schema::rows::{Row, cell_text};
 use serde_json::{Value, json};
 
 /// Longer cells are not aligned, so that a table takes no more room than its rows in JSON, which

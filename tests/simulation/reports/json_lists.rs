@@ -3,7 +3,7 @@
 use super::moments::KeyRow;
 use crate::simulation::invariants::Violation;
 use protocol::List;
-use protocol::reports::{KeysReport, ListReport};
+use schema::reports::{KeysReport, ListReport};
 use serde::de::DeserializeOwned;
 
 /// The list as text.
@@ -40,7 +40,7 @@ pub(super) fn matching_keys(json: &str) -> Result<Found, Violation> {
     let report: KeysReport = read(json)?;
     let rows = &report.keys;
     let counted = |count: Option<u64>| count.map_or(usize::MAX, |count| count as usize);
-    let row = |row: &protocol::rows::KeyRow| {
+    let row = |row: &schema::rows::KeyRow| {
         (row.key.clone().into_bytes(), [row.holders, row.for_me, row.for_anyone])
     };
     Ok(Found {

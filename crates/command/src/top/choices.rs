@@ -210,8 +210,8 @@ fn move_by(place: &mut usize, code: KeyCode, page: usize) {
 mod tests {
     use super::*;
     use crate::top::server_data::{Asked, ScreenData};
-    use protocol::reports::KeysReport;
-    use protocol::rows::KeyRow;
+    use schema::reports::KeysReport;
+    use schema::rows::KeyRow;
 
     fn data(server: &str, keys: &[&str]) -> ScreenData {
         let asked = Asked { list: TopList::Keys, key: None };

@@ -2,7 +2,7 @@
 //! before: rates, and the average of the last minute.
 
 use crate::table::uptime_text;
-use protocol::reports::Report;
+use schema::reports::Report;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use crate::ask::key_from_user;
 use crate::lists::{lines_of_key, locks_of_key};
 use crate::shown_key::beginning;
 use protocol::key_text;
-use protocol::reports::KeyReport;
+use schema::reports::KeyReport;
 
 /// The lines about the key, without the head and the help: as many as there are.
 pub(super) fn key_lines(
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::top::server_data::Asked;
     use crate::top::top_lists::TopList;
-    use protocol::rows::{LimitRow, LockRow};
+    use schema::rows::{LimitRow, LockRow};
 
     #[test]
     fn the_command_to_free_a_key_can_be_copied() {

@@ -5,7 +5,7 @@ use super::top_lists::TopList;
 use crate::lists::List;
 use crate::stats_full::StatsFull;
 use crate::table::Table;
-use protocol::reports::KeyReport;
+use schema::reports::KeyReport;
 use std::borrow::Cow;
 
 /// What a server is asked for.

@@ -4,7 +4,7 @@ use crate::ask::ROWS_MAX;
 use crate::lists::{List, ListKind, ask_list, groups, oldest_holds};
 use crate::table::ListOrder;
 use connect::{NoAnswer, StatsConnection};
-use protocol::reports::{Report, TopReport};
+use schema::reports::{Report, TopReport};
 
 /// The lists of `top`, with the key that chooses each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

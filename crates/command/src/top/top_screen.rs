@@ -346,7 +346,7 @@ mod tests {
     use crate::stats_full::StatsFull;
     use crate::table::Cell;
     use crate::top::server_data::{Asked, Trouble};
-    use protocol::reports::Report;
+    use schema::reports::Report;
 
     fn nothing(server: &str) -> ScreenData {
         ScreenData::nothing_yet(server, Asked { list: TopList::Keys, key: None })

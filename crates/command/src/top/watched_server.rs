@@ -10,7 +10,7 @@ use crate::reported_rules::by_orders;
 use crate::stats_full::StatsFull;
 use connect::failed_call::named;
 use connect::{NoAnswer, ServerName, StatsConnection};
-use protocol::reports::Report;
+use schema::reports::Report;
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;

@@ -5,12 +5,12 @@ use engine::rules::rule::Rule;
 use engine::state::BadState;
 use engine::view::Phase;
 use engine::{ClientId, Engine, HashSeed, Time};
-use protocol::reports::ProcessFigures;
 use protocol::{Acquire, Command, List, MatchingKeys, Mode, Query, Span, Subject, key_text};
 use reports::rules::{RuleOrigin, RuleSource};
 use reports::scan::Scan;
 use reports::{HIDDEN_MATCHES, Peers, ReportView, RuleOrders, ServerFigures, StatsAnswer};
 use reports::{json, lists, metrics, rules, stats, text};
+use schema::reports::ProcessFigures;
 
 /// What a client may leave unread (docs/reference/sizing.md).
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;

@@ -4,9 +4,9 @@ use crate::ask::{ask, key_question};
 use crate::run::act::{AboutKey, Limit, LimitKind};
 use crate::table::duration_text;
 use connect::{ServerName, StatsConnection};
-use protocol::reports::KeyReport;
-use protocol::rows::LimitRow;
 use protocol::{key_on_the_wire, time_from_text};
+use schema::reports::KeyReport;
+use schema::rows::LimitRow;
 
 /// What the server says of a key, if it does.
 pub(super) fn about_key(server: &ServerName, key: &[u8]) -> Option<KeyReport> {
@@ -67,7 +67,7 @@ pub(super) fn holders(key: &KeyReport) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::rows::LockRow;
+    use schema::rows::LockRow;
 
     #[test]
     fn the_oldest_holder_is_named() {

@@ -441,7 +441,7 @@ mod tests {
             let committed = std::fs::read_to_string(&path).expect("the schema in docs");
             assert!(
                 committed == schema,
-                "{name}: UPDATE=1 cargo test -p poolcounter-protocol the_schema"
+                "{name}: UPDATE=1 cargo test -p poolcounter-schema the_schema"
             );
         }
     }
