@@ -27,7 +27,7 @@ const DEPENDENCIES: [(&str, &[&str]); 5] = [
             "serde_bytes",
         ],
     ),
-    ("schema", &["serde", "serde_json"]),
+    ("schema", &["serde"]),
     (
         "reports",
         &[

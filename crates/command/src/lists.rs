@@ -11,6 +11,7 @@ use schema::reports::{
     TopReport,
 };
 use schema::rows::KeyRow;
+use schema::table::Column;
 use serde::de::DeserializeOwned;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -30,10 +31,10 @@ impl ListKind {
     pub(super) fn order(self) -> ListOrder {
         match self {
             // Most waiters first, then held for longest.
-            ListKind::Keys => &[&["for_me", "for_anyone"], &["oldest_hold"]],
-            ListKind::MatchingKeys => &[&["oldest_hold"], &["for_me", "for_anyone"]],
-            ListKind::Clients => &[&["connections"]],
-            ListKind::Slow => &[&["time"]],
+            ListKind::Keys => &[&[Column::ForMe, Column::ForAnyone], &[Column::OldestHold]],
+            ListKind::MatchingKeys => &[&[Column::OldestHold], &[Column::ForMe, Column::ForAnyone]],
+            ListKind::Clients => &[&[Column::Connections]],
+            ListKind::Slow => &[&[Column::Time]],
         }
     }
 
@@ -226,7 +227,7 @@ impl From<TopReport> for List {
 impl From<RulesReport> for List {
     fn from(report: RulesReport) -> List {
         let mut table = Table::of(&report.rules);
-        let left = table.columns.iter().position(|name| name == "left");
+        let left = table.columns.iter().position(|column| *column == Column::Left);
         for row in &mut table.rows {
             let Some(cell) = left.and_then(|left| row.cells.get_mut(left)) else { continue };
             // As in a rule.
@@ -256,7 +257,7 @@ pub(super) fn oldest_holds(report: &Report) -> List {
 pub(super) fn groups(report: &Report) -> List {
     let mut table = Table::of(&report.groups);
     let last = table.columns.len() - 1;
-    table.columns.splice(last..last, RULES.map(str::to_owned));
+    table.columns.splice(last..last, RULES);
     let groups = std::mem::take(&mut table.rows).into_iter().zip(&report.groups);
     table.rows = groups
         .flat_map(|(mut row, group)| {
@@ -270,16 +271,16 @@ pub(super) fn groups(report: &Report) -> List {
 }
 
 /// What a key in a group has besides the columns of the group.
-const RULES: [&str; 2] = ["limited_by", "denied_by"];
+const RULES: [Column; 2] = [Column::LimitedBy, Column::DeniedBy];
 
-fn row_in_group(columns: &[String], key: &KeyRow) -> Row {
-    let cell = |column: &String| match column.as_str() {
-        "holders" => Cell::count(key.holders),
-        "waiters" => Cell::count(key.for_me.saturating_add(key.for_anyone)),
-        "oldest_hold" => Cell::seconds(key.oldest_hold_s),
-        "group" => Cell::text(format!("{}  {}", key.group, key.key)),
-        "limited_by" if !key.limited_by.is_empty() => Cell::text(key.limited_by.join(",")),
-        "denied_by" => Cell::text(key.denied_by.as_deref().unwrap_or("-")),
+fn row_in_group(columns: &[Column], key: &KeyRow) -> Row {
+    let cell = |column: &Column| match column {
+        Column::Holders => Cell::count(key.holders),
+        Column::Waiters => Cell::count(key.for_me.saturating_add(key.for_anyone)),
+        Column::OldestHold => Cell::seconds(key.oldest_hold_s),
+        Column::Group => Cell::text(format!("{}  {}", key.group, key.key)),
+        Column::LimitedBy if !key.limited_by.is_empty() => Cell::text(key.limited_by.join(",")),
+        Column::DeniedBy => Cell::text(key.denied_by.as_deref().unwrap_or("-")),
         // What is counted for groups only.
         _ => Cell::text("-"),
     };

@@ -3,8 +3,8 @@
 
 use super::output::one_line;
 use super::shown_key::width;
-use schema::rows::{self, cell_text, milliseconds};
-use serde_json::Value;
+use schema::rows;
+use schema::table::{self, Column, Width, milliseconds};
 use std::cmp::Ordering;
 
 /// A cell: what is shown, and the number by which it is sorted, if it is one.
@@ -27,17 +27,19 @@ impl Cell {
         Cell { text: duration_text(s), number: Some(s) }
     }
 
-    /// A value of JSON in the column of this name.
-    fn of(column: &str, value: &Value) -> Cell {
-        match value.as_f64() {
-            Some(s) if column.ends_with(SECONDS) => Cell::seconds(s),
-            number => Cell { text: one_line(&cell_text(column, value)), number },
+    /// As a report has it.
+    fn of(cell: table::Cell) -> Cell {
+        match cell {
+            table::Cell::Seconds(s) => Cell::seconds(s),
+            other => Cell { text: one_line(&other.to_string()), number: other.number() },
         }
     }
 }
 
-/// The end of the name of each member that is a time. A column for people shows units instead.
-const SECONDS: &str = "_s";
+/// The name of a column for people: where the member's has the unit of a time, its cells do.
+fn shown_name(column: Column) -> &'static str {
+    column.name().strip_suffix("_s").unwrap_or(column.name())
+}
 
 /// A time for people: the two largest units, or seconds to three decimals.
 pub(super) fn duration_text(s: f64) -> String {
@@ -57,13 +59,6 @@ pub(super) fn uptime_text(s: f64) -> String {
     format!("{days} days, {hours}h {minutes}m {}s", s % 60)
 }
 
-/// How many columns of a terminal a column of a table takes, and what it has.
-#[derive(Clone, Copy)]
-pub(super) struct Width {
-    pub(super) columns: usize,
-    is_number: bool,
-}
-
 /// A row, and the key that it is about, as the report has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
@@ -74,13 +69,13 @@ pub(super) struct Row {
 /// Rows under the names of their columns. The last column has names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
-    pub(super) columns: Vec<String>,
+    pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Row>,
 }
 
 /// By which columns a list is sorted, the first one first, with the largest on top. Columns
 /// that stand together count as their sum.
-pub(super) type ListOrder = &'static [&'static [&'static str]];
+pub(super) type ListOrder = &'static [&'static [Column]];
 
 /// A key that only operators may see.
 const HIDDEN: &str = "hidden";
@@ -91,12 +86,12 @@ const COLUMN_WIDTH_MAX: usize = 40;
 impl Table {
     /// The rows of a report.
     pub(super) fn of<R: rows::Row>(rows: &[R]) -> Table {
-        let names = R::COLUMNS.iter().map(|name| name.strip_suffix(SECONDS).unwrap_or(name));
+        let columns = R::COLUMNS.iter().map(|(column, _)| *column);
         let row = |row: &R| {
-            let values = R::COLUMNS.iter().zip(row.values());
-            Row::about(values.map(|(column, value)| Cell::of(column, &value)).collect(), row.key())
+            let cells = R::COLUMNS.iter().map(|(_, cell)| Cell::of(cell(row)));
+            Row::about(cells.collect(), row.key())
         };
-        Table::new(&names.collect::<Vec<_>>(), rows.iter().map(row))
+        Table { columns: columns.collect(), rows: rows.iter().map(row).collect() }
     }
 
     /// Without the columns that have nothing but dashes, or zeros, which nobody reads, and without
@@ -111,23 +106,17 @@ impl Table {
         };
         let shown: Vec<usize> =
             (0..self.columns.len()).filter(|&column| is_shown(column)).collect();
-        let columns: Vec<&str> = shown.iter().map(|&column| &*self.columns[column]).collect();
+        let columns = shown.iter().map(|&column| self.columns[column]).collect();
         let row = |row: &Row| {
             let cells = shown.iter().map(|&column| row.cells[column].clone());
             Row { cells: cells.collect(), key: row.key.clone() }
         };
-        Table::new(&columns, self.rows.iter().map(row))
-    }
-
-    pub(super) fn new(columns: &[&str], rows: impl IntoIterator<Item = Row>) -> Table {
-        let columns = columns.iter().copied().map(str::to_owned).collect();
-        Table { columns, rows: rows.into_iter().collect() }
+        Table { columns, rows: self.rows.iter().map(row).collect() }
     }
 
     /// The rows of all servers' tables in this order, each behind the name of its server.
     pub(super) fn merged(tables: &[(&str, &Table)], order: ListOrder) -> Table {
-        let mut merged = Table::default();
-        merged.columns.push("server".to_owned());
+        let mut merged = Table { columns: vec![Column::Server], rows: Vec::new() };
         merged.columns.extend(tables.iter().take(1).flat_map(|(_, table)| table.columns.clone()));
         for (server, table) in tables {
             merged.rows.extend(table.rows.iter().map(|row| {
@@ -140,8 +129,8 @@ impl Table {
     }
 
     /// The cell of a row under the name of its column.
-    pub(super) fn cell<'a>(&self, row: &'a Row, column: &str) -> Option<&'a Cell> {
-        let number = self.columns.iter().position(|name| name == column)?;
+    pub(super) fn cell<'a>(&self, row: &'a Row, column: Column) -> Option<&'a Cell> {
+        let number = self.columns.iter().position(|other| *other == column)?;
         row.cells.get(number)
     }
 
@@ -163,25 +152,17 @@ impl Table {
     }
 
     /// The sum of these columns, or the text of the first, which is behind all numbers.
-    fn rank<'a>(&self, row: &'a Row, columns: &[&str]) -> (f64, &'a str) {
-        let cells = || columns.iter().filter_map(|column| self.cell(row, column));
+    fn rank<'a>(&self, row: &'a Row, columns: &[Column]) -> (f64, &'a str) {
+        let cells = || columns.iter().filter_map(|column| self.cell(row, *column));
         match cells().map(|cell| cell.number).sum() {
             Some(sum) => (sum, ""),
             None => (f64::NEG_INFINITY, cells().next().map_or("", |cell| &cell.text)),
         }
     }
 
-    /// How each column is aligned.
-    pub(super) fn widths(&self) -> Vec<Width> {
-        let width = |(column, name): (usize, &String)| {
-            let cells = || self.rows.iter().map(|row| &row.cells[column]);
-            let widest = cells().map(|cell| width(&cell.text)).max().unwrap_or(0);
-            Width {
-                columns: widest.max(width(name)).min(COLUMN_WIDTH_MAX),
-                is_number: !cells().any(|cell| cell.number.is_none() && cell.text != "-"),
-            }
-        };
-        self.columns.iter().enumerate().map(width).collect()
+    /// The names of the columns.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        self.columns.iter().copied().map(shown_name).collect()
     }
 
     /// The names of the columns and the rows, a line each.
@@ -189,15 +170,24 @@ impl Table {
         if self.columns.is_empty() {
             return Vec::new();
         }
-        let widths = self.widths();
-        let names = self.header(&widths);
-        std::iter::once(names).chain(self.rows.iter().map(|row| row.line(&widths))).collect()
+        let names = self.names();
+        let widths = widths(&names, &self.rows);
+        let header = line(&names, &widths);
+        std::iter::once(header).chain(self.rows.iter().map(|row| row.line(&widths))).collect()
     }
+}
 
-    /// The names of the columns.
-    pub(super) fn header(&self, widths: &[Width]) -> String {
-        aligned(&self.columns, &all_of(widths), widths)
-    }
+/// How the columns of these names are aligned.
+pub(super) fn widths(names: &[impl AsRef<str>], rows: &[Row]) -> Vec<Width> {
+    let width = |(column, name): (usize, &_)| {
+        let cells = || rows.iter().map(|row| &row.cells[column]);
+        let widest = cells().map(|cell| width(&cell.text)).max().unwrap_or(0);
+        Width {
+            columns: widest.max(width(AsRef::as_ref(name))).min(COLUMN_WIDTH_MAX),
+            is_number: !cells().any(|cell| cell.number.is_none() && cell.text != "-"),
+        }
+    };
+    names.iter().enumerate().map(width).collect()
 }
 
 impl Row {
@@ -207,7 +197,7 @@ impl Row {
     }
 
     pub(super) fn line(&self, widths: &[Width]) -> String {
-        aligned(&self.texts(), &all_of(widths), widths)
+        line(&self.texts(), widths)
     }
 
     pub(super) fn texts(&self) -> Vec<&str> {
@@ -215,24 +205,14 @@ impl Row {
     }
 }
 
-fn all_of(widths: &[Width]) -> Vec<usize> {
-    (0..widths.len()).collect()
+/// Cells in a line.
+pub(super) fn line(cells: &[impl AsRef<str>], widths: &[Width]) -> String {
+    table::aligned(cells.iter().map(AsRef::as_ref).zip(widths.iter().copied()), width)
 }
 
-/// The columns that are shown: numbers to the right, words to the left.
+/// The cells that are shown, in a line.
 pub(super) fn aligned(cells: &[impl AsRef<str>], shown: &[usize], widths: &[Width]) -> String {
-    let last = widths.len().saturating_sub(1);
-    let cell = |&number: &usize| {
-        let (text, Width { columns, is_number }) = (cells[number].as_ref(), widths[number]);
-        let room = " ".repeat(columns.saturating_sub(width(text)));
-        match is_number {
-            _ if number == last => text.to_owned(),
-            true => room + text,
-            false => text.to_owned() + &room,
-        }
-    };
-    // The last one may be empty.
-    shown.iter().map(cell).collect::<Vec<_>>().join(" ").trim_end().to_owned()
+    table::aligned(shown.iter().map(|&n| (cells[n].as_ref(), widths[n])), width)
 }
 
 /// Large numbers and long times first, then names by the alphabet.
@@ -279,7 +259,7 @@ mod tests {
         };
         let a = Table::of(&[row(4, 5, 9.0, "p"), row(2, 0, 181.0, "q")]);
         let b = Table::of(&[row(10, 0, 0.1, "r"), row(0, 2, 1.5, "s t"), row(0, 2, 0.0, "u")]);
-        const ORDER: ListOrder = &[&["for_me", "for_anyone"], &["oldest_hold"]];
+        const ORDER: ListOrder = &[&[Column::ForMe, Column::ForAnyone], &[Column::OldestHold]];
         assert_eq!(
             Table::merged(&[("a", &a), ("b", &b)], ORDER)
                 .without_empty_columns(false)
@@ -295,7 +275,7 @@ mod tests {
         let slow =
             |time: &str| Table::of(&[SlowRow { time: time.to_owned(), ..SlowRow::default() }]);
         let [early, late] = ["2026-11-21T18:03:07.250Z", "2026-11-21T18:03:07.900Z"].map(slow);
-        let merged = Table::merged(&[("a", &early), ("b", &late)], &[&["time"]]);
+        let merged = Table::merged(&[("a", &early), ("b", &late)], &[&[Column::Time]]);
         assert_eq!(merged.rows[0].texts()[0], "b", "the newest first");
         let merged = Table::merged(&[("b", &late), ("a", &early)], &[]);
         assert_eq!(merged.rows[0].texts()[0], "b", "as they are");

@@ -3,12 +3,12 @@
 
 use alloc::borrow::ToOwned;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{Display, Write as _};
 use schema::reports::{ListReport, Seen};
-use schema::rows::{Row, cell_text};
-use serde_json::{Value, json};
+use schema::rows::{CellOf, Row};
+use schema::table::{Cell, Width, aligned};
 
 /// Longer cells are not aligned, so that a table takes no more room than its rows in JSON, which
 /// are bounded.
@@ -77,18 +77,13 @@ pub fn text(report: &ListReport) -> String {
 
 struct Text(String);
 
-struct Column {
-    width: usize,
-    is_number: bool,
-}
-
 impl Text {
     fn value(&mut self, name: &str, value: impl Display) {
         line!(self.0, "{name}: {value}");
     }
 
     fn seconds(&mut self, name: &str, seconds: Option<f64>) {
-        self.value(name, cell_text(name, &json!(seconds)));
+        self.value(name, Cell::option(seconds.map(Cell::Seconds)));
     }
 
     /// How many rows there are, and of how many they are the first.
@@ -104,31 +99,21 @@ impl Text {
         }
     }
 
-    fn table<R: Row>(&mut self, rows: &[R]) {
-        let rows: Vec<Vec<Value>> = rows.iter().map(Row::values).collect();
-        let column = |(number, name): (usize, &&str)| {
-            let cells = rows.iter().map(|row| cell_text(name, &row[number]).len());
-            let width = cells.filter(|&len| len <= WIDTH_MAX).fold(name.len(), usize::max);
-            let has_words = |row: &Vec<Value>| row[number].is_string() || row[number].is_array();
-            Column { width, is_number: !rows.iter().any(has_words) }
-        };
-        let columns: Vec<Column> = R::COLUMNS.iter().enumerate().map(column).collect();
-        let names: Vec<String> = R::COLUMNS.iter().map(|name| (*name).to_owned()).collect();
-        self.row(&names, &columns);
-        for row in rows {
-            let cells = R::COLUMNS.iter().zip(&row).map(|(name, value)| cell_text(name, value));
-            self.row(&cells.collect::<Vec<_>>(), &columns);
-        }
-    }
-
     /// Numbers to the right, words to the left.
-    fn row(&mut self, cells: &[String], columns: &[Column]) {
-        let Some((last, others)) = cells.split_last() else { return };
-        let mut row = String::new();
-        for (cell, Column { width, is_number }) in others.iter().zip(columns) {
-            row += &if *is_number { format!("{cell:>width$} ") } else { format!("{cell:width$} ") };
+    fn table<R: Row>(&mut self, rows: &[R]) {
+        let column = |&(column, cell_of): &CellOf<R>| {
+            let cells: Vec<Cell> = rows.iter().map(cell_of).collect();
+            let is_number = !cells.iter().any(|cell| matches!(cell, Cell::Text(_)));
+            let name = core::iter::once(column.name().to_owned());
+            let texts: Vec<String> = name.chain(cells.iter().map(Cell::to_string)).collect();
+            let lens = texts.iter().map(String::len).filter(|&len| len <= WIDTH_MAX);
+            let width = Width { columns: lens.max().unwrap_or(0), is_number };
+            (texts, width)
+        };
+        let columns: Vec<(Vec<String>, Width)> = R::COLUMNS.iter().map(column).collect();
+        for line in 0..=rows.len() {
+            let cells = columns.iter().map(|(texts, width)| (texts[line].as_str(), *width));
+            line!(self.0, "{}", aligned(cells, |text| text.chars().count()));
         }
-        // The last one may be empty.
-        line!(self.0, "{}", (row + last).trim_end());
     }
 }

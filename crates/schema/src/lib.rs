@@ -9,3 +9,4 @@ extern crate alloc;
 
 pub mod reports;
 pub mod rows;
+pub mod table;

@@ -1,67 +1,38 @@
 //! The rows of reports, and which of their members tables show. The daemon makes them; it writes
 //! them as JSON, or a table of them; the command reads them.
 
-use alloc::borrow::ToOwned;
-use alloc::string::{String, ToString};
+use crate::table::{Cell, Column};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+
+/// A column, and the cell that a row has in it.
+pub type CellOf<R> = (Column, fn(&R) -> Cell<'_>);
 
 /// A row of a list.
-pub trait Row: Serialize {
-    /// The members that a table shows, in this order. The last one may be of any length.
-    const COLUMNS: &'static [&'static str];
+pub trait Row: Sized + 'static {
+    /// The columns of a table, in this order. The last one may be of any length.
+    const COLUMNS: &'static [CellOf<Self>];
 
     /// The key that it is about, as the daemon writes it.
     fn key(&self) -> Option<&str> {
         None
     }
-
-    /// The values of these members; null for one that the row does not have.
-    fn values(&self) -> Vec<Value> {
-        // Can't fail: plain data with text keys and finite numbers.
-        let mut members = serde_json::to_value(self).unwrap_or_default();
-        Self::COLUMNS.iter().map(|name| members[*name].take()).collect()
-    }
 }
 
-/// A value in a column, as the daemon writes it: a time in seconds, to milliseconds; the number of
-/// a connection as in the log; a dash for none.
-pub fn cell_text(column: &str, value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) if text.is_empty() => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        // As in a rule.
-        Value::Array(words) if column == "settings" => joined(words, " "),
-        Value::Array(words) if words.is_empty() => "-".to_owned(),
-        Value::Array(words) => joined(words, ","),
-        Value::Number(number) if number.is_f64() => {
-            let number = number.as_f64().unwrap_or_default();
-            if column.ends_with("_s") {
-                seconds_text(number)
-            } else {
-                milliseconds(number).to_string()
-            }
+/// Declares the columns of a row, each with a cell and its member; and which one is the key.
+macro_rules! columns {
+    ($row:ident $(about $key:ident)?: $($column:ident: $cell:ident($($member:tt)+),)+) => {
+        impl Row for $row {
+            const COLUMNS: &'static [CellOf<Self>] =
+                &[$((Column::$column, |row| Cell::$cell(row.$($member)+)),)+];
+
+            $(fn key(&self) -> Option<&str> {
+                Some(&self.$key)
+            })?
         }
-        Value::Number(number) if column == "client" => "#".to_owned() + &number.to_string(),
-        other => other.to_string(),
-    }
-}
-
-fn joined(words: &[Value], between: &str) -> String {
-    words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(between)
-}
-
-fn seconds_text(s: f64) -> String {
-    alloc::format!("{:.3}", milliseconds(s))
-}
-
-/// To three decimals. The rest is cut off, not rounded.
-pub fn milliseconds(s: f64) -> f64 {
-    // Nanoseconds as a float may be a little less.
-    ((s * 1e9 + 0.5) as u64 / 1_000_000) as f64 / 1e3
+    };
 }
 
 /// A key that exists.
@@ -89,21 +60,11 @@ pub struct KeyRow {
     pub denied_by: Option<String>,
 }
 
-impl Row for KeyRow {
-    const COLUMNS: &'static [&'static str] = &[
-        "holders",
-        "for_me",
-        "for_anyone",
-        "oldest_hold_s",
-        "oldest_wait_s",
-        "limited_by",
-        "denied_by",
-        "key",
-    ];
-
-    fn key(&self) -> Option<&str> {
-        Some(&self.key)
-    }
+columns! { KeyRow about key:
+    Holders: Count(holders as u64), ForMe: Count(for_me as u64),
+    ForAnyone: Count(for_anyone as u64), OldestHold: Seconds(oldest_hold_s),
+    OldestWait: option(oldest_wait_s.map(Cell::Seconds)), LimitedBy: text(limited_by.join(",")),
+    DeniedBy: option(denied_by.as_deref().map(Cell::text)), Key: text(key.as_str()),
 }
 
 /// The oldest hold of a key.
@@ -131,13 +92,11 @@ pub struct HoldRow {
     pub denied_by: Option<String>,
 }
 
-impl Row for HoldRow {
-    const COLUMNS: &'static [&'static str] =
-        &["held_s", "kind", "waiters", "client", "address", "limited_by", "denied_by", "key"];
-
-    fn key(&self) -> Option<&str> {
-        Some(&self.key)
-    }
+columns! { HoldRow about key:
+    Held: Seconds(held_s), Kind: text(kind.as_str()), Waiters: Count(waiters as u64),
+    Client: option(client.map(Cell::Client)), Address: text(address.as_str()),
+    LimitedBy: text(limited_by.join(",")), DeniedBy: option(denied_by.as_deref().map(Cell::text)),
+    Key: text(key.as_str()),
 }
 
 /// A client that holds a key or waits for it.
@@ -161,9 +120,10 @@ pub struct LockRow {
     pub address: String,
 }
 
-impl Row for LockRow {
-    const COLUMNS: &'static [&'static str] =
-        &["what", "kind", "since", "for_s", "left_s", "client", "address"];
+columns! { LockRow:
+    What: text(what.as_str()), Kind: text(kind.as_str()), Since: text(since.as_str()),
+    For: Seconds(for_s), Left: option(left_s.map(Cell::Seconds)),
+    Client: option(client.map(Cell::Client)), Address: text(address.as_str()),
 }
 
 /// A lock, or a wait for one, that `FREE` ends.
@@ -178,13 +138,11 @@ pub struct FreedRow {
     pub key: String,
 }
 
-impl Row for FreedRow {
-    const COLUMNS: &'static [&'static str] =
-        &["what", "kind", "since", "for_s", "left_s", "client", "address", "key"];
-
-    fn key(&self) -> Option<&str> {
-        Some(&self.key)
-    }
+columns! { FreedRow about key:
+    What: text(lock.what.as_str()), Kind: text(lock.kind.as_str()),
+    Since: text(lock.since.as_str()), For: Seconds(lock.for_s),
+    Left: option(lock.left_s.map(Cell::Seconds)), Client: option(lock.client.map(Cell::Client)),
+    Address: text(lock.address.as_str()), Key: text(key.as_str()),
 }
 
 /// What a rule sets for a key.
@@ -224,8 +182,9 @@ pub struct ClientRow {
     pub waits: u64,
 }
 
-impl Row for ClientRow {
-    const COLUMNS: &'static [&'static str] = &["connections", "holds", "waits", "address"];
+columns! { ClientRow:
+    Connections: Count(connections), Holds: Count(holds), Waits: Count(waits),
+    Address: text(address.as_str()),
 }
 
 /// A key, or a client, that was asked for much.
@@ -255,23 +214,11 @@ pub struct TopRow {
     pub held_s: f64,
 }
 
-impl Row for TopRow {
-    const COLUMNS: &'static [&'static str] = &[
-        "count",
-        "error",
-        "requests",
-        "acquired",
-        "done",
-        "refused",
-        "timed_out",
-        "waited_s",
-        "held_s",
-        "name",
-    ];
-
-    fn key(&self) -> Option<&str> {
-        Some(&self.name)
-    }
+columns! { TopRow about name:
+    Count: Number(count), Error: Number(error), Requests: Count(requests),
+    Acquired: Count(acquired), Done: Count(done), Refused: Count(refused),
+    TimedOut: Count(timed_out), Waited: Seconds(waited_s), Held: Seconds(held_s),
+    Name: text(name.as_str()),
 }
 
 /// A hold or a wait over `--slow`.
@@ -302,23 +249,12 @@ pub struct SlowRow {
     pub denied_by: Option<String>,
 }
 
-impl Row for SlowRow {
-    const COLUMNS: &'static [&'static str] = &[
-        "time",
-        "what",
-        "kind",
-        "outcome",
-        "took_s",
-        "client",
-        "address",
-        "rule",
-        "denied_by",
-        "key",
-    ];
-
-    fn key(&self) -> Option<&str> {
-        Some(&self.key)
-    }
+columns! { SlowRow about key:
+    Time: text(time.as_str()), What: text(what.as_str()), Kind: text(kind.as_str()),
+    Outcome: text(outcome.as_str()), Took: Seconds(took_s),
+    Client: option(client.map(Cell::Client)), Address: text(address.as_str()),
+    Rule: option(rule.as_deref().map(Cell::text)),
+    DeniedBy: option(denied_by.as_deref().map(Cell::text)), Key: text(key.as_str()),
 }
 
 /// A rule.
@@ -347,9 +283,11 @@ pub struct RuleRow {
     pub left_s: Option<f64>,
 }
 
-impl Row for RuleRow {
-    const COLUMNS: &'static [&'static str] =
-        &["keys", "holders", "waiters", "changed", "from", "left_s", "rule", "pattern", "settings"];
+columns! { RuleRow:
+    Keys: option(keys.map(Cell::Count)), Holders: option(holders.map(Cell::Count)),
+    Waiters: option(waiters.map(Cell::Count)), Changed: option(changed.map(Cell::Count)),
+    From: text(from.as_str()), Left: option(left_s.map(Cell::Seconds)), Rule: text(rule.as_str()),
+    Pattern: text(pattern.as_str()), Settings: Text(settings.join(" ").into()),
 }
 
 /// A group that the file of rules names. The counts begin when the daemon gets its first rule, and
@@ -383,50 +321,18 @@ pub struct GroupRow {
     pub stuck_keys: u64,
 }
 
-impl Row for GroupRow {
-    const COLUMNS: &'static [&'static str] = &[
-        "requests",
-        "acquired",
-        "queue_full",
-        "denied",
-        "timeouts",
-        "holders",
-        "waiters",
-        "oldest_hold_s",
-        "stuck_keys",
-        "group",
-    ];
+columns! { GroupRow:
+    Requests: Count(requests), Acquired: Count(acquired), QueueFull: Count(queue_full),
+    Denied: Count(denied), Timeouts: Count(timeouts), Holders: Count(holders),
+    Waiters: Count(waiters), OldestHold: option(oldest_hold_s.map(Cell::Seconds)),
+    StuckKeys: Count(stuck_keys), Group: text(group.as_str()),
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::borrow::ToOwned;
     use serde_json::json;
-
-    #[test]
-    fn cells_are_words() {
-        for (column, value, text) in [
-            ("took_s", json!(0.0), "0.000"),
-            ("took_s", json!(0.232), "0.232"),
-            ("took_s", json!(62.500_999_999), "62.500"),
-            ("took_s", json!(0.000_999), "0.000"),
-            ("took_s", json!(1e6), "1000000.000"),
-            ("took_s", json!(null), "-"),
-            ("count", json!(17.0), "17"),
-            ("count", json!(0.5), "0.5"),
-            ("count", json!(0.123_456), "0.123"),
-            ("holders", json!(3), "3"),
-            ("client", json!(7), "#7"),
-            ("key", json!("a\\xff"), "a\\xff"),
-            ("address", json!(""), "-"),
-            ("limited_by", json!([]), "-"),
-            ("limited_by", json!(["a", "b"]), "a,b"),
-            ("settings", json!([]), ""),
-            ("settings", json!(["workers=1", "deny"]), "workers=1 deny"),
-        ] {
-            assert_eq!(cell_text(column, &value), text, "{column} {value}");
-        }
-    }
 
     /// Members of a later version are passed over, and any may be missing.
     #[test]
@@ -439,10 +345,10 @@ mod tests {
     /// Each column is a member, so that none is empty in all tables.
     #[test]
     fn columns_are_members() {
-        fn check<R: Row + Default>() {
+        fn check<R: Row + Default + Serialize>() {
             let members = serde_json::to_value(R::default()).expect("an object");
-            for column in R::COLUMNS {
-                assert!(members.get(column).is_some(), "{column}");
+            for (column, _) in R::COLUMNS {
+                assert!(members.get(column.name()).is_some(), "{column:?}");
             }
         }
         check::<KeyRow>();

@@ -4,6 +4,7 @@ use super::server_data::View;
 use super::top_lists::TopList;
 use crate::table::Table;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use schema::table::Column;
 
 /// What the user has chosen.
 #[derive(Clone, Debug)]
@@ -177,7 +178,7 @@ impl Choices {
         let Some(row) = shown.rows.get(self.selected) else { return };
         let server = match view.servers[..] {
             [alone] => alone.server.clone(),
-            _ => shown.cell(row, "server").map_or(String::new(), |cell| cell.text.clone()),
+            _ => shown.cell(row, Column::Server).map_or(String::new(), |cell| cell.text.clone()),
         };
         if let Some(key) = row.key.clone() {
             self.mode = Mode::Key(ChosenKey { server, key, skipped: 0 });

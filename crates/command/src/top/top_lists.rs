@@ -5,6 +5,7 @@ use crate::lists::{List, ListKind, ask_list, groups, oldest_holds};
 use crate::table::ListOrder;
 use connect::{NoAnswer, StatsConnection};
 use schema::reports::{Report, TopReport};
+use schema::table::Column;
 
 /// The lists of `top`, with the key that chooses each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +62,8 @@ impl TopList {
     /// How a server sorts it. Groups stay as they are, each with its keys behind it.
     pub(super) fn order(self) -> ListOrder {
         match self {
-            TopList::Hot => &[&["count"]],
-            TopList::Holders => &[&["held"]],
+            TopList::Hot => &[&[Column::Count]],
+            TopList::Holders => &[&[Column::Held]],
             other => other.kind().map_or(&[], ListKind::order),
         }
     }

@@ -9,13 +9,9 @@ use super::top_lists::TopList;
 use crate::lists::{COVERED, List};
 use crate::output::is_control;
 use crate::shown_key::{beginning, cut, is_utf8_output};
-use crate::table::{Cell, Row, Table, Width, aligned, duration_text};
+use crate::table::{Cell, Row, Table, aligned, duration_text, line, widths};
+use schema::table::{Column, Width};
 use std::borrow::Cow;
-
-/// The columns of all lists; if not all fit, the first ones here are shown.
-const COLUMNS: &str = "server took time what outcome count queue_full refused denied timeouts timed_out waited held waiters \
-    acquired requests done for_anyone for_me denied_by limited_by rule oldest_hold stuck_keys holders oldest_wait \
-    connections waits holds address client";
 
 /// The last line.
 const HELP: &str =
@@ -139,14 +135,15 @@ fn tabs(view: &View, chosen: &Choices, width: usize) -> String {
 }
 
 fn list(table: &Table, chosen: &Choices, width: usize) -> Vec<(Style, String)> {
-    let mut listed = chosen.apply(table);
+    let listed = chosen.apply(table);
+    let mut names = listed.names().iter().map(ToString::to_string).collect::<Vec<_>>();
     let column = chosen.column.filter(|&column| column < table.columns.len());
     if let Some(column) = column {
-        listed.columns[column] += if chosen.is_reversed { "^" } else { "v" };
+        names[column] += if chosen.is_reversed { "^" } else { "v" };
     }
-    let widths = listed.widths();
+    let widths = widths(&names, &listed.rows);
     let shown = columns_that_fit(table, column, &widths, width);
-    let mut lines = vec![(Style::Reversed, aligned(&listed.columns, &shown, &widths))];
+    let mut lines = vec![(Style::Reversed, aligned(&names, &shown, &widths))];
     let rows = listed.rows.iter().enumerate().skip(chosen.skipped);
     lines.extend(rows.map(|(number, row)| {
         let style = if number == chosen.selected { Style::Selected } else { Style::Plain };
@@ -174,11 +171,9 @@ fn columns_that_fit(
     width: usize,
 ) -> Vec<usize> {
     let importance = |&number: &usize| {
-        let name = &table.columns[number];
-        // Without rules, it would only take room.
+        // Without rules, it would only take room: no column is less important than the key's.
         let is_empty = table.rows.iter().all(|row| row.cells[number].text == "-");
-        let place = COLUMNS.split(' ').position(|other| other == name).filter(|_| !is_empty);
-        (chosen != Some(number), place.unwrap_or(usize::MAX))
+        (chosen != Some(number), if is_empty { Column::Key } else { table.columns[number] })
     };
     let last = widths.len().saturating_sub(1);
     let mut columns: Vec<usize> = (0..last).collect();
@@ -250,11 +245,11 @@ fn head_of_several(servers: &[&ScreenData], skipped: usize, height: usize) -> Ve
     };
     let fitting = servers_that_fit(servers.len(), height);
     let skipped = skipped.min(servers.len() - fitting);
-    let table = Table::new(&columns, servers.iter().map(row));
-    let widths = table.widths();
+    let rows: Vec<Row> = servers.iter().map(row).collect();
+    let widths = widths(&columns, &rows);
     // A server in trouble shows the reason, which leaves no room for old values.
     let in_trouble = [0, widths.len() - 1];
-    let lines = servers.iter().zip(&table.rows).map(|(data, row)| match data.trouble {
+    let lines = servers.iter().zip(&rows).map(|(data, row)| match data.trouble {
         None => (Style::Plain, row.line(&widths)),
         Some(_) => (Style::Alarming, aligned(&row.texts(), &in_trouble, &widths)),
     });
@@ -262,7 +257,7 @@ fn head_of_several(servers: &[&ScreenData], skipped: usize, height: usize) -> Ve
     if fitting < servers.len() {
         title += &format!(", {} to {}: [ ] scrolls", skipped + 1, skipped + fitting);
     }
-    let names = (Style::Plain, table.header(&widths));
+    let names = (Style::Plain, line(&columns, &widths));
     let lines = lines.skip(skipped).take(fitting);
     [(Style::Bold, title), names].into_iter().chain(lines).collect()
 }
@@ -353,13 +348,13 @@ mod tests {
     }
 
     /// With a list: the names of its columns, and its rows in words.
-    fn data(columns: &[&str], rows: &[&[&str]]) -> ScreenData {
+    fn data(columns: &[Column], rows: &[&[&str]]) -> ScreenData {
         let cell = |text: &&str| Cell {
             text: (*text).to_owned(),
             number: text.trim_end_matches('s').parse().ok(),
         };
         let rows = rows.iter().map(|row| Row { cells: row.iter().map(cell).collect(), key: None });
-        let table = Table::new(columns, rows);
+        let table = Table { columns: columns.to_vec(), rows: rows.collect() };
         let list = List::new("keys", 0, table);
         ScreenData { list: Some(list), ..nothing("wiki1") }
     }
@@ -379,7 +374,7 @@ mod tests {
     #[test]
     fn the_most_important_columns_have_half_of_the_width() {
         let data = data(
-            &["kind", "held", "waiters", "other", "key"],
+            &[Column::Kind, Column::Held, Column::Waiters, Column::Error, Column::Key],
             &[&["me", "1.000s", "12", "3", "abc"]],
         );
         let names = |column, width| {
@@ -387,17 +382,24 @@ mod tests {
             let lines = screen(&View::of(vec![&data]), &chosen, width, 20);
             words(&lines[lines.len() - 3].1)
         };
-        assert_eq!(names(None, 52), "kind held waiters other key");
+        assert_eq!(names(None, 52), "kind held waiters error key");
         assert_eq!(names(None, 51), "kind held waiters key", "an unknown one goes first");
         assert_eq!(names(None, 16), "held key");
-        assert_eq!(names(Some(3), 16), "otherv key", "the one to sort by stays");
+        assert_eq!(names(Some(3), 16), "errorv key", "the one to sort by stays");
         assert_eq!(names(None, 1), "k");
     }
 
     #[test]
     fn rules_are_shown_where_there_are_any() {
         let names = |limited_by: &str| {
-            let columns = ["for_me", "for_anyone", "oldest_hold", "limited_by", "denied_by", "key"];
+            let columns = [
+                Column::ForMe,
+                Column::ForAnyone,
+                Column::OldestHold,
+                Column::LimitedBy,
+                Column::DeniedBy,
+                Column::Key,
+            ];
             let data = data(&columns, &[&["1", "0", "0.1s", limited_by, "-", "a"]]);
             let lines = screen(&View::of(vec![&data]), &Choices::all_of(TopList::Keys), 64, 9);
             words(&lines[lines.len() - 3].1)
@@ -417,7 +419,8 @@ mod tests {
 
     #[test]
     fn a_screen_is_never_exceeded() {
-        let long = data(&["a", &"b".repeat(70_000), "c"], &[&["1", &"x".repeat(70_000), "3"]]);
+        let long =
+            data(&[Column::For, Column::Rule, Column::Key], &[&["1", &"x".repeat(70_000), "3"]]);
         let odd = ScreenData { trouble: trouble(&"\x1b[31mx".repeat(50)), ..long };
         let many: Vec<ScreenData> = (0..50).map(|n| nothing(&format!("server{n}"))).collect();
         let key = ChosenKey { server: "wiki1".into(), key: "k".repeat(500), skipped: 1 };
@@ -444,8 +447,10 @@ mod tests {
 
     #[test]
     fn rows_are_scrolled_so_that_the_selected_one_is_shown() {
-        let two_rows =
-            data(&["holders", "oldest_hold", "key"], &[&["1", "0.232s", "a"], &["2", "1.5s", "b"]]);
+        let two_rows = data(
+            &[Column::Holders, Column::OldestHold, Column::Key],
+            &[&["1", "0.232s", "a"], &["2", "1.5s", "b"]],
+        );
         let healthy = View::of(vec![&two_rows]);
         // Above and below the rows: four lines, the names of columns, the help.
         for (height, fits, skipped) in [(20, 14, 0), (8, 2, 0), (7, 1, 1), (2, 1, 1)] {
@@ -469,7 +474,7 @@ mod tests {
         let keys: Vec<String> = (100..120).map(key).collect();
         let rows: Vec<[&str; 3]> = keys.iter().map(|key| ["1", "0.232s", key.as_str()]).collect();
         let rows: Vec<&[&str]> = rows.iter().map(|row| &row[..]).collect();
-        let data = data(&["holders", "oldest_hold", "key"], &rows);
+        let data = data(&[Column::Holders, Column::OldestHold, Column::Key], &rows);
         let mut chosen = Choices::all_of(TopList::Keys);
         let view = View::of(vec![&data]);
         keep_in_view(&view, &mut chosen, 80, 30);
@@ -487,7 +492,7 @@ mod tests {
 
     #[test]
     fn several_servers_are_one_list() {
-        let columns = ["for_me", "for_anyone", "oldest_hold", "key"];
+        let columns = [Column::ForMe, Column::ForAnyone, Column::OldestHold, Column::Key];
         let of = |server: &str, total, rows: &[&[&str]]| {
             let mut of = ScreenData { server: server.to_owned(), ..data(&columns, rows) };
             of.list.as_mut().expect("a list").total = total;
