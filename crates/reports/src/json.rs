@@ -165,11 +165,11 @@ pub(super) fn key(view: &ReportView, row: &Row, text: String) -> KeyRow {
     KeyRow {
         key: text,
         group: view.group(row.group),
-        holders: row.holders,
-        for_me: row.for_me,
-        for_anyone: row.for_anyone,
+        holders: row.figures.holders,
+        for_me: row.figures.for_me,
+        for_anyone: row.figures.for_anyone,
         oldest_hold_s: seconds(view.age_ns(row.oldest_hold())),
-        oldest_wait_s: row.oldest_wait.map(|since| seconds(view.age_ns(since))),
+        oldest_wait_s: row.figures.oldest_wait.map(|since| seconds(view.age_ns(since))),
         limited_by: row.limiting_rules.names().cloned().collect(),
         denied_by: row.limiting_rules.behind().denied_by,
     }
@@ -177,15 +177,15 @@ pub(super) fn key(view: &ReportView, row: &Row, text: String) -> KeyRow {
 
 fn old_hold(view: &ReportView, hold: &OldHold) -> HoldRow {
     HoldRow {
-        key: view.key(&hold.key),
-        group: view.group(hold.group),
-        held_s: seconds(view.age_ns(hold.since)),
+        key: view.key(&hold.row.key),
+        group: view.group(hold.row.group),
+        held_s: seconds(view.age_ns(hold.row.oldest_hold())),
         kind: mode_word(hold.mode).to_owned(),
-        waiters: hold.waiters,
+        waiters: hold.row.figures.waiters(),
         client: Some(hold.client.serial),
         address: view.peer(hold.client),
-        limited_by: hold.limiting_rules.names().cloned().collect(),
-        denied_by: hold.limiting_rules.behind().denied_by,
+        limited_by: hold.row.limiting_rules.names().cloned().collect(),
+        denied_by: hold.row.limiting_rules.behind().denied_by,
     }
 }
 

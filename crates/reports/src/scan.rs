@@ -106,10 +106,7 @@ pub(super) struct Row {
     waiters: u32,
     oldest_hold_inverse: Reverse<Time>,
     pub(super) key: Vec<u8>,
-    pub(super) holders: usize,
-    pub(super) for_me: usize,
-    pub(super) for_anyone: usize,
-    pub(super) oldest_wait: Option<Time>,
+    pub(super) figures: KeyFigures,
     /// The number of its group.
     pub(super) group: usize,
     pub(super) limiting_rules: LimitingRules,
@@ -117,23 +114,13 @@ pub(super) struct Row {
 
 impl Row {
     /// A key, cut to `bytes_max`, in the group of this number.
-    pub(super) fn of(
-        pool: PoolView,
-        group: usize,
-        limiting_rules: LimitingRules,
-        bytes_max: usize,
-    ) -> Row {
-        let [for_me, for_anyone] = [Phase::WaitingForMe, Phase::WaitingForAnyone];
-        let oldest_of = |phase| pool.locks(phase).next().map(|lock| lock.since());
-        let key = pool.key();
+    fn of(key: &SeenKey, limiting_rules: LimitingRules, bytes_max: usize) -> Row {
+        let SeenKey { pool, group, figures } = *key;
         Row {
-            waiters: (pool.count(for_me) + pool.count(for_anyone)) as u32,
-            oldest_hold_inverse: Reverse(oldest_of(Phase::Holding).unwrap_or_default()),
-            key: key[..key.len().min(bytes_max)].to_vec(),
-            holders: pool.count(Phase::Holding),
-            for_me: pool.count(for_me),
-            for_anyone: pool.count(for_anyone),
-            oldest_wait: earlier(oldest_of(for_me), oldest_of(for_anyone)),
+            waiters: figures.waiters() as u32,
+            oldest_hold_inverse: Reverse(figures.oldest_hold.unwrap_or_default()),
+            key: pool.key()[..pool.key().len().min(bytes_max)].to_vec(),
+            figures,
             group,
             limiting_rules,
         }
@@ -144,17 +131,44 @@ impl Row {
     }
 }
 
+/// How many hold a key and wait for it, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct KeyFigures {
+    pub(super) holders: usize,
+    pub(super) for_me: usize,
+    pub(super) for_anyone: usize,
+    oldest_hold: Option<Time>,
+    pub(super) oldest_wait: Option<Time>,
+}
+
+impl KeyFigures {
+    fn of(pool: PoolView) -> KeyFigures {
+        let [holders, for_me, for_anyone] = Phase::QUEUED.map(|phase| pool.count(phase));
+        let oldest_of = |phase| pool.locks(phase).next().map(|lock| lock.since());
+        let [oldest_hold, oldest_for_me, oldest_for_anyone] = Phase::QUEUED.map(oldest_of);
+        let oldest_wait = earlier(oldest_for_me, oldest_for_anyone);
+        KeyFigures { holders, for_me, for_anyone, oldest_hold, oldest_wait }
+    }
+
+    pub(super) fn waiters(&self) -> usize {
+        self.for_me + self.for_anyone
+    }
+}
+
+/// A key that a step looks at, and the number of its group.
+#[derive(Clone, Copy)]
+struct SeenKey<'a> {
+    pool: PoolView<'a>,
+    group: usize,
+    figures: KeyFigures,
+}
+
 /// A hold, with its holder and its key.
 #[derive(Clone, Debug)]
 pub(super) struct OldHold {
-    pub(super) since: Time,
     pub(super) client: ClientId,
     pub(super) mode: Mode,
-    pub(super) waiters: usize,
-    pub(super) key: Vec<u8>,
-    /// The number of the key's group.
-    pub(super) group: usize,
-    pub(super) limiting_rules: LimitingRules,
+    pub(super) row: Row,
 }
 
 /// The rules that limited a key when it was seen.
@@ -255,8 +269,10 @@ impl Scan {
         while self.next_place < end && bytes_left > 0 {
             let until = self.next_place.saturating_add(at_once).min(end);
             for pool in engine.pools_in(self.next_place, until) {
-                let group = self.add_groups(pool, rules, &mut by_rule);
-                self.add_key(pool, group, rules);
+                let group = rules.group_of(pool.matches());
+                let key = SeenKey { pool, group, figures: KeyFigures::of(pool) };
+                self.add_groups(&key, rules, &mut by_rule);
+                self.add_key(&key, rules);
                 if self.search.is_some() {
                     bytes_left = bytes_left.saturating_sub(pool.key().len());
                 }
@@ -283,24 +299,21 @@ impl Scan {
         LimitingRules::of(pool, rules, &self.rule_names)
     }
 
-    fn add_key(&mut self, pool: PoolView, group: usize, rules: &Rules) {
+    fn add_key(&mut self, key: &SeenKey, rules: &Rules) {
+        let SeenKey { pool, figures, .. } = *key;
+        let waiters = figures.waiters() as u32;
+        let oldest_hold = figures.oldest_hold.unwrap_or_default();
         self.keys_seen += 1;
-        let [for_me, for_anyone] = [Phase::WaitingForMe, Phase::WaitingForAnyone];
-        let waiters = (pool.count(for_me) + pool.count(for_anyone)) as u32;
         self.keys_waited_for += u64::from(waiters > 0);
-        let holder = pool.locks(Phase::Holding).next();
-        let oldest_hold = holder.map_or(Time::default(), |lock| lock.since());
-        if let Some(holder) = holder {
-            self.add_holder(holder, (pool, group), waiters as usize, rules);
+        if let Some(holder) = pool.locks(Phase::Holding).next() {
+            self.add_holder(holder, key, rules);
         }
-        let oldest_of = |phase| pool.locks(phase).next().map(|lock| lock.since());
-        let oldest_wait = earlier(oldest_of(for_me), oldest_of(for_anyone));
         self.oldest_hold = earlier(self.oldest_hold, Some(oldest_hold));
-        self.oldest_wait = earlier(self.oldest_wait, oldest_wait);
+        self.oldest_wait = earlier(self.oldest_wait, figures.oldest_wait);
         if let Some(search) = &mut self.search {
             search.add(pool.key(), (Reverse(oldest_hold), waiters), || {
                 let limiting_rules = LimitingRules::of(pool, rules, &self.rule_names);
-                Row::of(pool, group, limiting_rules, usize::MAX)
+                Row::of(key, limiting_rules, usize::MAX)
             });
         }
         let importance = (waiters, Reverse(oldest_hold));
@@ -312,34 +325,31 @@ impl Scan {
             self.keys.pop();
         }
         let limiting_rules = self.limiting_rules(pool, rules);
-        self.keys.push(Reverse(Row::of(pool, group, limiting_rules, KEY_BYTES_KEPT)));
+        self.keys.push(Reverse(Row::of(key, limiting_rules, KEY_BYTES_KEPT)));
     }
 
-    /// Counts a key for its rules and its group; returns the number of the group.
-    fn add_groups(&mut self, pool: PoolView, rules: &Rules, by_rule: &mut [GroupGauges]) -> usize {
+    /// Counts a key for its rules and its group.
+    fn add_groups(&mut self, key: &SeenKey, rules: &Rules, by_rule: &mut [GroupGauges]) {
+        let SeenKey { pool, group, figures } = *key;
         let matches = pool.matches();
-        let holder = pool.locks(Phase::Holding).next();
-        let oldest_hold = holder.map_or(self.began, |lock| lock.since());
+        let oldest_hold = figures.oldest_hold.unwrap_or(self.began);
         let is_stuck = rules.stuck_after_s(matches).is_some_and(|stuck_after_s| {
             self.began.ns_since(oldest_hold) >= u64::from(stuck_after_s) * 1_000_000_000
         });
-        let [holders, for_me, for_anyone] = Phase::QUEUED.map(|phase| pool.count(phase) as u64);
         let of_key = GroupGauges {
             keys: 1,
-            holders,
-            waiters: for_me + for_anyone,
+            holders: figures.holders as u64,
+            waiters: figures.waiters() as u64,
             oldest_hold: Some(oldest_hold),
             stuck: u64::from(is_stuck),
         };
         for rule in matches.iter() {
             by_rule[rule].merge(&of_key);
         }
-        let group = rules.group_of(matches);
         if self.groups.len() <= group {
             self.groups.resize(group + 1, GroupGauges::default());
         }
         self.groups[group].merge(&of_key);
-        group
     }
 
     /// What was seen of the keys that a rule matches.
@@ -352,21 +362,12 @@ impl Scan {
         self.groups.get(group).copied().unwrap_or_default()
     }
 
-    fn add_holder(
-        &mut self,
-        holder: LockView,
-        (pool, group): (PoolView, usize),
-        waiters: usize,
-        rules: &Rules,
-    ) {
+    fn add_holder(&mut self, holder: LockView, key: &SeenKey, rules: &Rules) {
         if self.newest_old_hold.is_some_and(|newest| newest < holder.sequence()) {
             return;
         }
-        let (since, client, mode) = (holder.since(), holder.client(), holder.mode());
-        let key = pool.key();
-        let key = key[..key.len().min(KEY_BYTES_KEPT)].to_vec();
-        let limiting_rules = self.limiting_rules(pool, rules);
-        let hold = OldHold { since, client, mode, waiters, key, group, limiting_rules };
+        let row = Row::of(key, self.limiting_rules(key.pool, rules), KEY_BYTES_KEPT);
+        let hold = OldHold { client: holder.client(), mode: holder.mode(), row };
         self.old_holds.insert(holder.sequence(), hold);
         if self.old_holds.len() > OLD_HOLDS {
             self.old_holds.pop_last();
