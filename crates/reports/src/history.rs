@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use engine::counts::histogram::LOCK_TIMES;
 use engine::counts::measures::Longest;
 use engine::{Engine, Time};
+use protocol::Reply;
 use serde::{Deserialize, Serialize};
 
 /// The time between two points, in nanoseconds.
@@ -27,20 +28,23 @@ const FREQUENT: [&str; 3] = ["rule", "log", "free"];
 /// What happened is cut to this length.
 const DETAIL_CHARS_MAX: usize = 160;
 
-/// What a point contains: the name of each value, and how many of the unit in which it is kept
-/// make one of the unit in which it is shown.
-const COLUMNS: [(&str, f64); 11] = [
-    ("requests_per_s", 10.0),
-    ("acquired_per_s", 10.0),
-    ("queue_full_per_s", 10.0),
-    ("timeouts_per_s", 10.0),
-    ("held", 1.0),
-    ("waiting", 1.0),
-    ("wait_median_s", 1e6),
-    ("wait_p95_s", 1e6),
-    ("hold_median_s", 1e6),
-    ("hold_p95_s", 1e6),
-    ("cpu", 1e7),
+/// A value of a point, from what happened since the one before; `None` if there was nothing to measure.
+type ValueIn = fn(&Period) -> Option<u64>;
+
+/// What a point contains: the name of each value, how many of the unit in which it is kept
+/// make one of the unit in which it is shown, and the value.
+const COLUMNS: [(&str, f64, ValueIn); 11] = [
+    ("requests_per_s", 10.0, |period| period.growth(|totals| totals.requests)),
+    ("acquired_per_s", 10.0, |period| period.growth(|totals| totals.acquired)),
+    ("queue_full_per_s", 10.0, |period| period.growth(|totals| totals.queue_full)),
+    ("timeouts_per_s", 10.0, |period| period.growth(|totals| totals.timeouts)),
+    ("held", 1.0, |period| Some(period.engine.counters.processing_workers)),
+    ("waiting", 1.0, |period| Some(period.engine.counters.waiting_workers)),
+    ("wait_median_s", 1e6, |period| period.wait_us(50)),
+    ("wait_p95_s", 1e6, |period| period.wait_us(95)),
+    ("hold_median_s", 1e6, |period| period.hold_us(50)),
+    ("hold_p95_s", 1e6, |period| period.hold_us(95)),
+    ("cpu", 1e7, |period| period.growth(|totals| totals.cpu_ns / 1_000)),
 ];
 
 /// A value of each of [`COLUMNS`]; `None` if there was nothing to measure.
@@ -142,7 +146,8 @@ impl History {
         for _ in 0..due.min(POINTS_MAX as u64) {
             let longest = core::mem::take(&mut engine.measures.longest);
             let totals = Totals::of(engine, cpu_ns);
-            self.points.push_back(point(engine, longest, &self.totals, &totals));
+            let period = Period { engine, longest, before: &self.totals, after: &totals };
+            self.points.push_back(period.point());
             self.totals = totals;
         }
         self.last = self.last.plus_ns(due * PERIOD_NS);
@@ -175,7 +180,7 @@ impl History {
             time: view.wall(view.now),
             period_s: seconds(PERIOD_NS),
             last_age_s: seconds(view.age_ns(self.last)),
-            columns: COLUMNS.map(|(name, _)| name).to_vec(),
+            columns: COLUMNS.map(|(name, ..)| name).to_vec(),
             points: self.points.iter().map(shown).collect(),
             marks: self.marks.iter().filter(is_recent).map(mark).collect(),
         }
@@ -184,22 +189,17 @@ impl History {
 
 fn shown(point: &Point) -> Vec<Option<f64>> {
     let values = point.iter().zip(COLUMNS);
-    values.map(|(value, (_, per_unit))| value.map(|value| f64::from(value) / per_unit)).collect()
+    values.map(|(value, (_, per_unit, _))| value.map(|value| f64::from(value) / per_unit)).collect()
 }
 
 impl Totals {
     fn of(engine: &Engine, cpu_ns: u64) -> Self {
-        let answers = |wanted: Option<&str>| {
-            let of_locks = engine.measures.replies.iter().filter(|(command, answer, _)| {
-                command.starts_with("ACQ") && wanted.is_none_or(|wanted| *answer == wanted)
-            });
-            of_locks.map(|(_, _, count)| count).sum()
-        };
+        let replies = &engine.measures.replies;
         Totals {
-            requests: answers(None),
+            requests: replies.to_requests(Reply::ALL),
             acquired: engine.counters.total_acquired,
-            queue_full: answers(Some("QUEUE_FULL")),
-            timeouts: answers(Some("TIMEOUT")),
+            queue_full: replies.to_requests(&[Reply::QueueFull]),
+            timeouts: replies.to_requests(&[Reply::Timeout]),
             waits: buckets(engine, false),
             holds: buckets(engine, true),
             cpu_ns,
@@ -219,24 +219,34 @@ fn buckets(engine: &Engine, of_holds: bool) -> Vec<u64> {
     buckets
 }
 
-fn point(engine: &Engine, longest: Longest, before: &Totals, after: &Totals) -> Point {
-    let growth = |before: u64, after: u64| Some(after.saturating_sub(before));
-    let waits = grown(&before.waits, &after.waits);
-    let holds = grown(&before.holds, &after.holds);
-    let values = [
-        growth(before.requests, after.requests),
-        growth(before.acquired, after.acquired),
-        growth(before.queue_full, after.queue_full),
-        growth(before.timeouts, after.timeouts),
-        Some(engine.counters.processing_workers),
-        Some(engine.counters.waiting_workers),
-        quantile_us(50, &waits, longest.wait_ns),
-        quantile_us(95, &waits, longest.wait_ns),
-        quantile_us(50, &holds, longest.hold_ns),
-        quantile_us(95, &holds, longest.hold_ns),
-        growth(before.cpu_ns / 1_000, after.cpu_ns / 1_000),
-    ];
-    values.map(|value| value.map(|value| u32::try_from(value).unwrap_or(u32::MAX)))
+/// The time between two points.
+struct Period<'a> {
+    /// At its end.
+    engine: &'a Engine,
+    longest: Longest,
+    before: &'a Totals,
+    after: &'a Totals,
+}
+
+impl Period<'_> {
+    fn point(&self) -> Point {
+        let value = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        COLUMNS.map(|(_, _, value_in)| value_in(self).map(value))
+    }
+
+    fn growth(&self, of: fn(&Totals) -> u64) -> Option<u64> {
+        Some(of(self.after).saturating_sub(of(self.before)))
+    }
+
+    fn wait_us(&self, percent: u64) -> Option<u64> {
+        let waits = grown(&self.before.waits, &self.after.waits);
+        quantile_us(percent, &waits, self.longest.wait_ns)
+    }
+
+    fn hold_us(&self, percent: u64) -> Option<u64> {
+        let holds = grown(&self.before.holds, &self.after.holds);
+        quantile_us(percent, &holds, self.longest.hold_ns)
+    }
 }
 
 fn grown(before: &[u64], after: &[u64]) -> Vec<u64> {

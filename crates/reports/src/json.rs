@@ -88,17 +88,9 @@ pub fn report(view: &ReportView, figures: &ServerFigures, scan: &Scan) -> Report
 
 /// The times of `STATS FULL`: the sums, and what is computed from them.
 fn times_s(counters: &Counters, times: &Times) -> BTreeMap<String, f64> {
+    let times = Times::LINES.iter().map(|line| (line.name, (line.ns)(counters, times)));
     let without_unit = |name: &'static str| name.strip_suffix("_ns").unwrap_or(name);
-    let sums = Times::ALL.iter().map(|sum| (without_unit(sum.name), (sum.get)(times)));
-    let computed = Times::LINES.iter().filter_map(|line| {
-        let name = match line.label {
-            "average processing time" => "average_processing",
-            "waiting time" => "waiting",
-            _ => return None,
-        };
-        Some((name, (line.ns)(counters, times)))
-    });
-    sums.chain(computed).map(|(name, ns)| (name.to_owned(), seconds(ns))).collect()
+    times.map(|(name, ns)| (without_unit(name).to_owned(), seconds(ns))).collect()
 }
 
 /// Of holds, or of waits.

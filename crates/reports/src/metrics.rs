@@ -5,7 +5,6 @@
 use super::metrics_text::{COUNTER, GAUGE, HISTOGRAM, MetricsText};
 use super::report_view::{ReportView, ServerFigures, mode_word, seconds};
 use super::scan::{GroupGauges, Scan};
-use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,15 +16,28 @@ use engine::rules::groups::{Group, GroupCounts};
 const NS_PER_S: f64 = 1e9;
 
 /// How connections that are no longer open ended: the counter, and its label.
-const FATES: [(&str, &str); 7] = [
-    ("closed_connections", "closed"),
-    ("lost_connections", "lost"),
-    ("unread_connections", "unread"),
-    ("freed_connections", "freed"),
-    ("rejected_connections", "rejected"),
-    ("rejected_connections_per_ip", "rejected_per_ip"),
-    ("denied_connections", "denied"),
+const FATES: [(Counter, &str); 7] = [
+    (Counters::closed_connections, "closed"),
+    (Counters::lost_connections, "lost"),
+    (Counters::unread_connections, "unread"),
+    (Counters::freed_connections, "freed"),
+    (Counters::rejected_connections, "rejected"),
+    (Counters::rejected_connections_per_ip, "rejected_per_ip"),
+    (Counters::denied_connections, "denied"),
 ];
+
+/// Counters that `/metrics` has under a name of its own.
+const RENAMED: [(Counter, &str); 4] = [
+    (Counters::hashtable_entries, "keys"),
+    (Counters::processing_workers, "holders"),
+    (Counters::waiting_workers, "waiters"),
+    (Counters::processed_count, "processed_total"),
+];
+
+/// What such a list says of a counter.
+fn word_of<'a>(words: &[(Counter, &'a str)], counter: &Counter) -> Option<&'a str> {
+    words.iter().find(|(other, _)| other.name == counter.name).map(|(_, word)| *word)
+}
 
 /// `/metrics`, with at most this number of the most requested keys.
 pub fn metrics(view: &ReportView, figures: &ServerFigures, scan: &Scan, hot_keys: usize) -> String {
@@ -47,14 +59,11 @@ pub fn metrics(view: &ReportView, figures: &ServerFigures, scan: &Scan, hot_keys
 
 /// The counters of `STATS` under modern names: `total_acquired` is `acquired_total`.
 fn write_counters(text: &mut MetricsText, view: &ReportView) {
-    let has_fate = |counter: &&Counter| FATES.iter().any(|(name, _)| *name == counter.name);
-    for counter in Counters::ALL.iter().filter(|counter| !has_fate(counter)) {
-        let name = match counter.name {
-            "hashtable_entries" => "poolcounter_keys".to_owned(),
-            "processing_workers" => "poolcounter_holders".to_owned(),
-            "waiting_workers" => "poolcounter_waiters".to_owned(),
-            "processed_count" => "poolcounter_processed_total".to_owned(),
-            name => format!("poolcounter_{}_total", name.strip_prefix("total_").unwrap_or(name)),
+    for counter in Counters::ALL.iter().filter(|counter| word_of(&FATES, counter).is_none()) {
+        let name = counter.name.strip_prefix("total_").unwrap_or(counter.name);
+        let name = match word_of(&RENAMED, counter) {
+            Some(name) => format!("poolcounter_{name}"),
+            None => format!("poolcounter_{name}_total"),
         };
         let value = (counter.get)(&view.engine.counters);
         text.single(&name, type_of(counter.kind), counter.help, value);
@@ -162,9 +171,7 @@ fn write_connections(text: &mut MetricsText, view: &ReportView, figures: &Server
     let name = "poolcounter_ended_connections_total";
     text.metric(name, COUNTER, "Connections that are no longer open, by fate.");
     for (counter, fate) in FATES {
-        let counter = Counters::ALL.iter().find(|other| other.name == counter);
-        let count = counter.map_or(0, |counter| (counter.get)(&view.engine.counters));
-        text.sample(name, &[("fate", fate)], count);
+        text.sample(name, &[("fate", fate)], (counter.get)(&view.engine.counters));
     }
 }
 
@@ -259,7 +266,8 @@ fn by_label(view: &ReportView, ranked: &[Ranked], rows: usize) -> Vec<(String, u
 }
 
 /// Counters of `STATS FULL` that the exporters lack.
-const LEFT_OUT: [&str; 2] = ["failed_sends", "lock_while_waiting"];
+const LEFT_OUT: [(Counter, &str); 2] =
+    [(Counters::failed_sends, ""), (Counters::lock_while_waiting, "")];
 
 /// `/prometheus`: the names, types and values of the exporters that read `STATS FULL` of the C
 /// daemon, so that their dashboards and alerts keep working. Prometheus advises against such names
@@ -278,7 +286,7 @@ pub fn legacy(view: &ReportView) -> String {
     }
     for kind in [CounterKind::Total, CounterKind::Gauge] {
         for counter in &Counters::ALL[..COUNTERS_IN_FULL] {
-            if counter.kind == kind && !LEFT_OUT.contains(&counter.name) {
+            if counter.kind == kind && word_of(&LEFT_OUT, counter).is_none() {
                 let name = format!("poolcounter_{}", counter.name);
                 text.single(&name, type_of(kind), counter.help, (counter.get)(counters));
             }

@@ -225,6 +225,12 @@ impl Replies {
         });
         all.filter(|&(_, _, count)| count > 0)
     }
+
+    /// How many requests for a lock got one of these answers.
+    pub fn to_requests(&self, replies: &[Reply]) -> u64 {
+        let [me, anyone] = [CommandKind::ForMe, CommandKind::ForAnyone].map(|n| self.0[n as usize]);
+        replies.iter().map(|&reply| me[reply as usize] + anyone[reply as usize]).sum()
+    }
 }
 
 /// A reply up to the code of an error: the text behind the code may change.

@@ -5,7 +5,7 @@
 use protocol::{Mode, Reply};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Declares the whole-number statistics: each becomes a field and an entry of
+/// Declares the whole-number statistics: each becomes a field, a constant and an entry of
 /// [`Counters::ALL`] under the name that `STATS` uses.
 macro_rules! counters {
     ($($name:ident: $kind:ident, $help:literal;)*) => {
@@ -16,18 +16,19 @@ macro_rules! counters {
             $(#[doc = $help] pub $name: u64,)*
         }
 
+        #[allow(non_upper_case_globals, reason = "they have the names of `STATS`")]
         impl Counters {
+            $(#[doc = $help] pub const $name: Counter = Counter {
+                name: stringify!($name),
+                kind: CounterKind::$kind,
+                help: $help,
+                get: |counters| counters.$name,
+                get_mut: |counters| &mut counters.$name,
+            };)*
+
             /// Every counter: those of `STATS FULL` in its order, then those that
             /// `STATS` answers by name alone.
-            pub const ALL: &[Counter] = &[
-                $(Counter {
-                    name: stringify!($name),
-                    kind: CounterKind::$kind,
-                    help: $help,
-                    get: |counters| counters.$name,
-                    get_mut: |counters| &mut counters.$name,
-                },)*
-            ];
+            pub const ALL: &[Counter] = &[$(Counters::$name,)*];
         }
     };
 }
@@ -89,7 +90,7 @@ counters! {
 /// declared with the sum that it follows there.
 macro_rules! times {
     ($($name:ident: $label:literal, $help:literal
-        $(, then $computed:literal = $compute:expr)?;)*) => {
+        $(, then $computed:ident: $computed_label:literal = $compute:expr)?;)*) => {
         /// Sums of time, in nanoseconds. A sum has 128 bits: a thousand locks held at
         /// a time would overflow 64 bits within seven months.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,8 +112,8 @@ macro_rules! times {
             /// The lines of `STATS FULL` that show times, in its order.
             pub const LINES: &[TimeLine] = &[
                 $(
-                    TimeLine { label: $label, ns: |_, times| times.$name },
-                    $(TimeLine { label: $computed, ns: $compute },)?
+                    TimeLine { name: stringify!($name), label: $label, ns: |_, times| times.$name },
+                    $(TimeLine { name: stringify!($computed), label: $computed_label, ns: $compute },)?
                 )*
             ];
         }
@@ -133,6 +134,8 @@ pub struct SumOfTime {
 /// A line of `STATS FULL` that shows a time.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeLine {
+    /// With its unit.
+    pub name: &'static str,
     /// The text before the colon: scrapers in use expect it.
     pub label: &'static str,
     /// The time, in nanoseconds.
@@ -141,10 +144,10 @@ pub struct TimeLine {
 
 times! {
     processing_ns: "total processing time", "From LOCKED to RELEASE, disconnect or expiry.",
-        then "average processing time" =
+        then average_processing_ns: "average processing time" =
             |counters, times| times.processing_ns.checked_div(counters.processed_count.into()).unwrap_or(0);
     gained_ns: "gained time", "Work saved: at each DONE, for how long the releaser had held the lock.",
-        then "waiting time" = |_, times| times.waiting_for_me_ns + times.waiting_for_anyone_ns;
+        then waiting_ns: "waiting time" = |_, times| times.waiting_for_me_ns + times.waiting_for_anyone_ns;
     waiting_for_me_ns: "waiting time for me", "Waits by ACQ4ME that ended with LOCKED.";
     waiting_for_anyone_ns: "waiting time for anyone", "Waits by ACQ4ANY that ended with LOCKED.";
     waiting_for_good_ns: "waiting time for good", "Waits that ended with DONE.";
