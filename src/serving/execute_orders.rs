@@ -19,6 +19,7 @@ use protocol::{Query, key_text};
 use reports::lists::{freed, written};
 use reports::{ReportView, StatsAnswer, stats, text};
 use schema::reports::ListReport;
+use schema::words::Event;
 use std::collections::HashSet;
 use std::ffi::OsString;
 
@@ -98,7 +99,7 @@ impl Server {
             Request::Log(filter) => {
                 if let Some(filter) = filter {
                     self.parts.operator.settings.set_log(filter)?;
-                    self.mark("log", &logger::filter());
+                    self.mark(Event::Log, &logger::filter());
                 }
                 Ok(Answer::Now(format!("OK log filter: {}", logger::filter())))
             }
@@ -137,7 +138,7 @@ impl Server {
         let answer = answer.map_err(|e| e.to_string())?;
         self.set_rules(now);
         self.send_owed(now);
-        self.mark("rule", &answer);
+        self.mark(Event::Rule, &answer);
         Ok(format!("OK rule {answer}"))
     }
 
@@ -154,7 +155,7 @@ impl Server {
         if !ended.is_empty() {
             let ended = ended.join(", ");
             info!("the time of these rules is over: {ended}");
-            self.mark("rule", &format!("the time is over: {ended}"));
+            self.mark(Event::Rule, &format!("the time is over: {ended}"));
             self.set_rules(now);
         }
     }
@@ -193,7 +194,7 @@ impl Server {
     fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {
         self.parts.engine.measures.restarts.refused += 1;
         let why = one_line(why);
-        self.mark("restart refused", &why);
+        self.mark(Event::RestartRefused, &why);
         error!("hot restart refused, continuing to serve: {why}");
         self.service_manager.end_reload(clock::now());
         self.answer(requester, &format!("ERROR refused: {why}"));
@@ -207,7 +208,7 @@ impl Server {
     }
 
     /// Notes in the history what happened.
-    pub(super) fn mark(&mut self, what: &str, detail: &str) {
+    pub(super) fn mark(&mut self, what: Event, detail: &str) {
         self.parts.history.mark(what, detail, clock::now());
     }
 
@@ -223,7 +224,7 @@ impl Server {
         self.accept(clock::now());
         let left = format!("connections left: {}", self.parts.clients.len());
         info!("draining: no new clients; {left}");
-        self.mark("drain", &left);
+        self.mark(Event::Drain, &left);
     }
 
     fn undrain(&mut self) -> Result<(), String> {
@@ -236,7 +237,7 @@ impl Server {
                 self.http.set_draining(false);
                 let names = self.parts.listeners.names();
                 info!("no longer draining: listening on {names}");
-                self.mark("undrain", &format!("listening on {names}"));
+                self.mark(Event::Undrain, &format!("listening on {names}"));
                 self.parts.operator.answer_waiting("ERROR not draining");
             }
             Err(why) => error!("still draining: {}", one_line(why)),
@@ -300,7 +301,7 @@ impl Server {
         }
         info!("FREE {first}");
         if !free.is_dry_run {
-            self.mark("free", &format!("{first}: {}", target_text(&free.target)));
+            self.mark(Event::Free, &format!("{first}: {}", target_text(&free.target)));
         }
         Ok(answer)
     }

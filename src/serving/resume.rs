@@ -48,6 +48,7 @@ use crate::serving::{Server, VERSION};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
 use log::{debug, error, info};
+use schema::words::Event;
 use std::io;
 
 impl Server {
@@ -151,6 +152,6 @@ impl Server {
             self.parts.listeners.names(),
         );
         self.parts.listeners.log_http();
-        self.mark("hot restart", &format!("poolcounterd {VERSION}, a pause of {pause_us} µs"));
+        self.mark(Event::HotRestart, &format!("poolcounterd {VERSION}, a pause of {pause_us} µs"));
     }
 }

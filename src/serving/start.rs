@@ -26,6 +26,7 @@ use crate::serving::memory_release::MemoryRelease;
 use crate::serving::{Server, VERSION};
 use log::info;
 use reports::history::History;
+use schema::words::Event;
 
 /// Starts logging. To be called once, before anything else.
 pub fn start_logging(options: &Options) {
@@ -76,7 +77,7 @@ impl Server {
         sys::raise_descriptor_limit();
         let now = clock::now();
         let mut history = History::new(now);
-        history.mark("start", &format!("poolcounterd {VERSION}"), now);
+        history.mark(Event::Start, &format!("poolcounterd {VERSION}"), now);
         let mut engine = Engine::new(random_seed(), now);
         settings.rules.apply(&mut engine, now, || {});
         let signals = sys::take_over_signals()?;

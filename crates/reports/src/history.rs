@@ -2,7 +2,7 @@
 //! the daemon: for an operator who opens the page in the middle of an incident. Nothing is
 //! counted for it in a request: each point is the difference of two states of the statistics.
 
-use crate::report_view::{HIDDEN, ReportView, seconds};
+use crate::report_view::{ReportView, seconds};
 use alloc::borrow::ToOwned;
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -11,6 +11,7 @@ use engine::counts::histogram::LOCK_TIMES;
 use engine::counts::measures::Longest;
 use engine::{Engine, Time};
 use protocol::Reply;
+use schema::words::{Event, HIDDEN};
 use serde::{Deserialize, Serialize};
 
 /// The time between two points, in nanoseconds.
@@ -23,7 +24,7 @@ const POINTS_MAX: usize = 360;
 const MARKS_MAX: usize = 64;
 
 /// Of these, the oldest goes first.
-const FREQUENT: [&str; 3] = ["rule", "log", "free"];
+const FREQUENT: [Event; 3] = [Event::Rule, Event::Log, Event::Free];
 
 /// What happened is cut to this length.
 const DETAIL_CHARS_MAX: usize = 160;
@@ -84,7 +85,7 @@ struct Totals {
 struct Mark {
     #[serde(rename = "at_ns")]
     at: Time,
-    what: String,
+    what: Event,
     detail: String,
 }
 
@@ -116,7 +117,8 @@ struct MarkJson {
     /// How long ago.
     age_s: f64,
     /// start, hot restart, restart refused, drain, undrain, free, log, or rule.
-    what: String,
+    #[cfg_attr(test, schemars(with = "String"))]
+    what: Event,
     /// More about it; "hidden" with --private.
     detail: String,
 }
@@ -156,13 +158,13 @@ impl History {
         }
     }
 
-    /// Notes what happened to the daemon: in a word or two, and in detail.
-    pub fn mark(&mut self, what: &str, detail: &str, now: Time) {
+    /// Notes what happened to the daemon: as one of the events, and in detail.
+    pub fn mark(&mut self, what: Event, detail: &str, now: Time) {
         let detail = detail.chars().take(DETAIL_CHARS_MAX).collect();
-        self.marks.push_back(Mark { at: now, what: what.to_owned(), detail });
+        self.marks.push_back(Mark { at: now, what, detail });
         while self.marks.len() > MARKS_MAX {
             // A script that sets a rule every minute must not push a restart out.
-            let frequent = self.marks.iter().position(|mark| FREQUENT.contains(&&*mark.what));
+            let frequent = self.marks.iter().position(|mark| FREQUENT.contains(&mark.what));
             self.marks.remove(frequent.unwrap_or(0));
         }
     }
@@ -239,13 +241,11 @@ impl Period<'_> {
     }
 
     fn wait_us(&self, percent: u64) -> Option<u64> {
-        let waits = grown(&self.before.waits, &self.after.waits);
-        quantile_us(percent, &waits, self.longest.wait_ns)
+        quantile_us(percent, &grown(&self.before.waits, &self.after.waits), self.longest.wait_ns)
     }
 
     fn hold_us(&self, percent: u64) -> Option<u64> {
-        let holds = grown(&self.before.holds, &self.after.holds);
-        quantile_us(percent, &holds, self.longest.hold_ns)
+        quantile_us(percent, &grown(&self.before.holds, &self.after.holds), self.longest.hold_ns)
     }
 }
 
@@ -375,15 +375,15 @@ mod tests {
     fn few_marks_are_kept_and_each_is_short() {
         let mut history = History::default();
         for n in 0..100_u64 {
-            history.mark("rule", &"é".repeat(1000), Time::default().plus_ns(n));
+            history.mark(Event::Rule, &"é".repeat(1000), Time::default().plus_ns(n));
         }
         assert_eq!(history.marks.len(), MARKS_MAX);
         assert_eq!(history.marks[0].detail.chars().count(), DETAIL_CHARS_MAX);
         assert_eq!(history.marks[0].at, Time::default().plus_ns(36));
-        history.mark("hot restart", "", Time::default());
-        (0..100).for_each(|_| history.mark("log", "info", Time::default()));
-        let kept: Vec<&str> = history.marks.iter().map(|mark| mark.what.as_str()).collect();
-        assert_eq!(kept.iter().filter(|what| **what == "hot restart").count(), 1);
-        assert!(kept[1..].iter().all(|what| *what == "log"), "{kept:?}");
+        history.mark(Event::HotRestart, "", Time::default());
+        (0..100).for_each(|_| history.mark(Event::Log, "info", Time::default()));
+        let kept: Vec<&Event> = history.marks.iter().map(|mark| &mark.what).collect();
+        assert_eq!(kept.iter().filter(|what| ***what == Event::HotRestart).count(), 1);
+        assert!(kept[1..].iter().all(|what| **what == Event::Log), "{kept:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! `STATS JSON` and `/stats.json`: filled from all counters, times, histograms, rows and figures.
 
-use super::report_view::{ReportView, RuleOrders, ServerFigures, iso_8601, mode_word, seconds};
+use super::report_view::{ReportView, RuleOrders, ServerFigures, iso_8601, kind_of, seconds};
 use super::scan::{Address, OldHold, Row, Scan};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -19,6 +19,7 @@ use schema::reports::{
     Buckets, HotRestarts, Measurement, ReplyCount, Report, RuleFigures, Top, TopLists, TopOf, Turns,
 };
 use schema::rows::{ClientRow, GroupRow, HoldRow, KeyRow, SlowRow, TopRow};
+use schema::words::{Kind, SlowThing};
 
 /// How many rows a list has.
 const ROWS: usize = 20;
@@ -98,8 +99,8 @@ fn measurements(view: &ReportView, of_holds: bool) -> Vec<Measurement> {
     let measures = view.engine.measures.locks.iter();
     let measures = measures.filter(|(_, outcome, _)| outcome.is_of_hold() == of_holds);
     let measurement = |(mode, outcome, histogram): (Mode, LockOutcome, &Histogram)| Measurement {
-        kind: mode_word(mode).to_owned(),
-        outcome: outcome.word().to_owned(),
+        kind: kind_of(mode),
+        outcome: outcome.word().to_owned().into(),
         values: values(histogram, &LOCK_TIMES, 1e9),
     };
     measures.map(measurement).collect()
@@ -172,7 +173,7 @@ fn old_hold(view: &ReportView, hold: &OldHold) -> HoldRow {
         key: view.key(&hold.row.key),
         group: view.group(hold.row.group),
         held_s: seconds(view.age_ns(hold.row.oldest_hold())),
-        kind: mode_word(hold.mode).to_owned(),
+        kind: kind_of(hold.mode),
         waiters: hold.row.figures.waiters(),
         client: Some(hold.client.serial),
         address: view.peer(hold.client),
@@ -235,9 +236,9 @@ pub(super) fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowRow {
     let slow = &entry.slow;
     SlowRow {
         time: view.wall(slow.at),
-        what: if slow.outcome.is_of_hold() { "hold" } else { "wait" }.to_owned(),
-        kind: mode_word(if slow.for_anyone { Mode::ForAnyone } else { Mode::ForMe }).to_owned(),
-        outcome: slow.outcome.word().to_owned(),
+        what: if slow.outcome.is_of_hold() { SlowThing::Hold } else { SlowThing::Wait },
+        kind: if slow.for_anyone { Kind::Anyone } else { Kind::Me },
+        outcome: slow.outcome.word().to_owned().into(),
         took_s: seconds(slow.took_ns),
         client: Some(slow.client.serial),
         address: view.address(&entry.peer),

@@ -2,7 +2,7 @@
 //! as JSON or as a text.
 
 use super::json;
-use super::report_view::{HIDDEN, ROWS_BYTES_MAX, ROWS_MAX, ReportView, mode_word, seconds};
+use super::report_view::{ROWS_BYTES_MAX, ROWS_MAX, ReportView, kind_of, seconds};
 use super::rules::limits_of;
 use super::scan::{Row, Scan};
 use alloc::borrow::ToOwned;
@@ -15,6 +15,7 @@ use schema::reports::{
     ClientsReport, FreedReport, KeyReport, KeysReport, ListReport, Seen, SlowReport, TopReport,
 };
 use schema::rows::{FreedRow, LockRow};
+use schema::words::{HIDDEN, LockState};
 use serde::Serialize;
 
 /// As [`ROWS_BYTES_MAX`], for holders and for waiters of each kind: three lists, behind the longest
@@ -132,8 +133,8 @@ fn lock_row(view: &ReportView, lock: LockView) -> LockRow {
     let is_endless = |deadline: &Time| deadline.ns_since(lock.since()) >= UNLIMITED_NS;
     let deadline = lock.deadline().filter(|deadline| !is_endless(deadline));
     LockRow {
-        what: if lock.is_held() { "holder" } else { "waiter" }.to_owned(),
-        kind: mode_word(lock.mode()).to_owned(),
+        what: if lock.is_held() { LockState::Holder } else { LockState::Waiter },
+        kind: kind_of(lock.mode()),
         since: view.wall(lock.since()),
         for_s: seconds(view.age_ns(lock.since())),
         left_s: deadline.map(|deadline| seconds(deadline.ns_since(view.now))),

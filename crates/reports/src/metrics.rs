@@ -3,7 +3,7 @@
 //! <https://prometheus.io/docs/practices/naming/>
 
 use super::metrics_text::{COUNTER, GAUGE, HISTOGRAM, MetricsText};
-use super::report_view::{ReportView, ServerFigures, mode_word, seconds};
+use super::report_view::{ReportView, ServerFigures, kind_of, seconds};
 use super::scan::{GroupGauges, Scan};
 use alloc::format;
 use alloc::string::String;
@@ -27,17 +27,12 @@ const FATES: [(Counter, &str); 7] = [
 ];
 
 /// Counters that `/metrics` has under a name of its own.
-const RENAMED: [(Counter, &str); 4] = [
-    (Counters::hashtable_entries, "keys"),
-    (Counters::processing_workers, "holders"),
-    (Counters::waiting_workers, "waiters"),
-    (Counters::processed_count, "processed_total"),
+const RENAMED: [(&str, &str); 4] = [
+    (Counters::hashtable_entries.name, "keys"),
+    (Counters::processing_workers.name, "holders"),
+    (Counters::waiting_workers.name, "waiters"),
+    (Counters::processed_count.name, "processed_total"),
 ];
-
-/// What such a list says of a counter.
-fn word_of<'a>(words: &[(Counter, &'a str)], counter: &Counter) -> Option<&'a str> {
-    words.iter().find(|(other, _)| other.name == counter.name).map(|(_, word)| *word)
-}
 
 /// `/metrics`, with at most this number of the most requested keys.
 pub fn metrics(view: &ReportView, figures: &ServerFigures, scan: &Scan, hot_keys: usize) -> String {
@@ -59,10 +54,11 @@ pub fn metrics(view: &ReportView, figures: &ServerFigures, scan: &Scan, hot_keys
 
 /// The counters of `STATS` under modern names: `total_acquired` is `acquired_total`.
 fn write_counters(text: &mut MetricsText, view: &ReportView) {
-    for counter in Counters::ALL.iter().filter(|counter| word_of(&FATES, counter).is_none()) {
+    let has_fate = |counter: &&Counter| FATES.iter().any(|(other, _)| other.name == counter.name);
+    for counter in Counters::ALL.iter().filter(|counter| !has_fate(counter)) {
         let name = counter.name.strip_prefix("total_").unwrap_or(counter.name);
-        let name = match word_of(&RENAMED, counter) {
-            Some(name) => format!("poolcounter_{name}"),
+        let name = match RENAMED.iter().find(|(other, _)| *other == counter.name) {
+            Some((_, name)) => format!("poolcounter_{name}"),
             None => format!("poolcounter_{name}_total"),
         };
         let value = (counter.get)(&view.engine.counters);
@@ -83,7 +79,8 @@ fn write_measures(text: &mut MetricsText, view: &ReportView) {
         text.metric(name, HISTOGRAM, &format!("{what}, by what was asked and how they ended."));
         for (mode, outcome, histogram) in measures.locks.iter() {
             if outcome.is_of_hold() == of_holds {
-                let labels = [("kind", mode_word(mode)), ("outcome", outcome.word())];
+                let kind = kind_of(mode);
+                let labels = [("kind", kind.word()), ("outcome", outcome.word())];
                 text.histogram(name, &labels, (histogram, &LOCK_TIMES), NS_PER_S);
             }
         }
@@ -266,8 +263,7 @@ fn by_label(view: &ReportView, ranked: &[Ranked], rows: usize) -> Vec<(String, u
 }
 
 /// Counters of `STATS FULL` that the exporters lack.
-const LEFT_OUT: [(Counter, &str); 2] =
-    [(Counters::failed_sends, ""), (Counters::lock_while_waiting, "")];
+const LEFT_OUT: [&str; 2] = [Counters::failed_sends.name, Counters::lock_while_waiting.name];
 
 /// `/prometheus`: the names, types and values of the exporters that read `STATS FULL` of the C
 /// daemon, so that their dashboards and alerts keep working. Prometheus advises against such names
@@ -286,7 +282,7 @@ pub fn legacy(view: &ReportView) -> String {
     }
     for kind in [CounterKind::Total, CounterKind::Gauge] {
         for counter in &Counters::ALL[..COUNTERS_IN_FULL] {
-            if counter.kind == kind && word_of(&LEFT_OUT, counter).is_none() {
+            if counter.kind == kind && !LEFT_OUT.contains(&counter.name) {
                 let name = format!("poolcounter_{}", counter.name);
                 text.single(&name, type_of(kind), counter.help, (counter.get)(counters));
             }

@@ -9,6 +9,7 @@ use engine::{ClientId, Engine, Time};
 use jiff::Timestamp;
 use protocol::{Mode, Subject, key_text_cut};
 use schema::reports::ProcessFigures;
+use schema::words::{HIDDEN, Kind};
 
 /// The most rows of a list, however many are requested, so that no answer exceeds what a
 /// client may leave unread.
@@ -42,9 +43,6 @@ pub trait Peers {
 /// In lists, keys are cut to this length.
 pub(super) const KEY_BYTES_MAX: usize = 128;
 
-/// Shown instead of a hidden key or address.
-pub(super) const HIDDEN: &str = "hidden";
-
 /// Nanoseconds, shown as `0 days, 0h 3m 10s`.
 pub(super) struct Uptime(pub(super) u64);
 
@@ -77,11 +75,11 @@ impl Display for Seconds {
     }
 }
 
-/// A mode as rows and labels spell it.
-pub(super) fn mode_word(mode: Mode) -> &'static str {
+/// A mode, as rows and labels spell it.
+pub(super) fn kind_of(mode: Mode) -> Kind {
     match mode {
-        Mode::ForMe => "me",
-        Mode::ForAnyone => "anyone",
+        Mode::ForMe => Kind::Me,
+        Mode::ForAnyone => Kind::Anyone,
     }
 }
 

@@ -15,6 +15,7 @@ use engine::rules::{RULES_MAX, RuleInForce, Rules};
 use protocol::key_text;
 use schema::reports::{ListReport, RulesReport};
 use schema::rows::{LimitRow, RuleRow};
+use schema::words;
 
 /// A rule, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,13 +49,13 @@ impl RuleSource {
         !matches!(self.origin, RuleOrigin::Below | RuleOrigin::Off)
     }
 
-    pub(super) fn word(&self) -> &'static str {
+    fn shown_origin(&self) -> words::RuleOrigin {
         match self.origin {
-            RuleOrigin::File => "file",
-            RuleOrigin::Option => "option",
-            RuleOrigin::Set { .. } => "set",
-            RuleOrigin::Below => "below",
-            RuleOrigin::Off => "off",
+            RuleOrigin::File => words::RuleOrigin::File,
+            RuleOrigin::Option => words::RuleOrigin::Option,
+            RuleOrigin::Set { .. } => words::RuleOrigin::Set,
+            RuleOrigin::Below => words::RuleOrigin::Below,
+            RuleOrigin::Off => words::RuleOrigin::Off,
         }
     }
 
@@ -108,7 +109,7 @@ pub fn list(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> ListRepor
             rule: source.rule.shown_name().to_owned(),
             pattern: source.rule.pattern.to_string(),
             settings: source.rule.settings.words().map(|(_, word)| word).collect(),
-            from: source.word().to_owned(),
+            from: source.shown_origin(),
             keys: seen.map(|seen| seen.keys),
             holders: seen.map(|seen| seen.holders),
             waiters: seen.map(|seen| seen.waiters),

@@ -10,3 +10,4 @@ extern crate alloc;
 pub mod reports;
 pub mod rows;
 pub mod table;
+pub mod words;

@@ -4,6 +4,7 @@
 use super::rows::{
     ClientRow, FreedRow, GroupRow, HoldRow, KeyRow, LimitRow, LockRow, RuleRow, SlowRow, TopRow,
 };
+use super::words::{Kind, Outcome};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -108,9 +109,9 @@ pub struct Report {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measurement {
     /// `me` or `anyone`.
-    pub kind: String,
+    pub kind: Kind,
     /// `locked`, `done`, `timeout`, `cancelled`, `released`, `disconnected` or `expired`.
-    pub outcome: String,
+    pub outcome: Outcome,
     /// How many took how long.
     #[serde(flatten)]
     pub values: Buckets,

@@ -2,6 +2,7 @@
 //! them as JSON, or a table of them; the command reads them.
 
 use crate::table::{Cell, Column};
+use crate::words::{Kind, LockState, Outcome, RuleOrigin, SlowThing};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -79,7 +80,7 @@ pub struct HoldRow {
     /// For how long it has been held.
     pub held_s: f64,
     /// `me` or `anyone`.
-    pub kind: String,
+    pub kind: Kind,
     /// How many wait for the key.
     pub waiters: usize,
     /// The number of the holder's connection in the log.
@@ -93,7 +94,7 @@ pub struct HoldRow {
 }
 
 columns! { HoldRow about key:
-    Held: Seconds(held_s), Kind: text(kind.as_str()), Waiters: Count(waiters as u64),
+    Held: Seconds(held_s), Kind: text(kind.word()), Waiters: Count(waiters as u64),
     Client: option(client.map(Cell::Client)), Address: text(address.as_str()),
     LimitedBy: text(limited_by.join(",")), DeniedBy: option(denied_by.as_deref().map(Cell::text)),
     Key: text(key.as_str()),
@@ -105,9 +106,9 @@ columns! { HoldRow about key:
 #[serde(default)]
 pub struct LockRow {
     /// `holder` or `waiter`.
-    pub what: String,
+    pub what: LockState,
     /// `me` or `anyone`.
-    pub kind: String,
+    pub kind: Kind,
     /// When it got the lock, or began to wait.
     pub since: String,
     /// How long ago that was.
@@ -121,7 +122,7 @@ pub struct LockRow {
 }
 
 columns! { LockRow:
-    What: text(what.as_str()), Kind: text(kind.as_str()), Since: text(since.as_str()),
+    What: text(what.word()), Kind: text(kind.word()), Since: text(since.as_str()),
     For: Seconds(for_s), Left: option(left_s.map(Cell::Seconds)),
     Client: option(client.map(Cell::Client)), Address: text(address.as_str()),
 }
@@ -139,7 +140,7 @@ pub struct FreedRow {
 }
 
 columns! { FreedRow about key:
-    What: text(lock.what.as_str()), Kind: text(lock.kind.as_str()),
+    What: text(lock.what.word()), Kind: text(lock.kind.word()),
     Since: text(lock.since.as_str()), For: Seconds(lock.for_s),
     Left: option(lock.left_s.map(Cell::Seconds)), Client: option(lock.client.map(Cell::Client)),
     Address: text(lock.address.as_str()), Key: text(key.as_str()),
@@ -229,11 +230,11 @@ pub struct SlowRow {
     /// When it ended.
     pub time: String,
     /// `hold` or `wait`.
-    pub what: String,
+    pub what: SlowThing,
     /// `me` or `anyone`.
-    pub kind: String,
+    pub kind: Kind,
     /// `locked`, `done`, `timeout`, `cancelled`, `released`, `disconnected` or `expired`.
-    pub outcome: String,
+    pub outcome: Outcome,
     /// How long it took.
     pub took_s: f64,
     /// The number of its connection in the log.
@@ -250,8 +251,8 @@ pub struct SlowRow {
 }
 
 columns! { SlowRow about key:
-    Time: text(time.as_str()), What: text(what.as_str()), Kind: text(kind.as_str()),
-    Outcome: text(outcome.as_str()), Took: Seconds(took_s),
+    Time: text(time.as_str()), What: text(what.word()), Kind: text(kind.word()),
+    Outcome: text(outcome.word()), Took: Seconds(took_s),
     Client: option(client.map(Cell::Client)), Address: text(address.as_str()),
     Rule: option(rule.as_deref().map(Cell::text)),
     DeniedBy: option(denied_by.as_deref().map(Cell::text)), Key: text(key.as_str()),
@@ -270,7 +271,7 @@ pub struct RuleRow {
     pub settings: Vec<String>,
     /// `file`, `option`, `set` by an order, `off`, or `below` an order for a time, after which it
     /// applies again.
-    pub from: String,
+    pub from: RuleOrigin,
     /// How many keys it matches; like the next three null for a rule that is not in force.
     pub keys: Option<u64>,
     /// Locks of these keys that are held.
@@ -286,7 +287,7 @@ pub struct RuleRow {
 columns! { RuleRow:
     Keys: option(keys.map(Cell::Count)), Holders: option(holders.map(Cell::Count)),
     Waiters: option(waiters.map(Cell::Count)), Changed: option(changed.map(Cell::Count)),
-    From: text(from.as_str()), Left: option(left_s.map(Cell::Seconds)), Rule: text(rule.as_str()),
+    From: text(from.word()), Left: option(left_s.map(Cell::Seconds)), Rule: text(rule.as_str()),
     Pattern: text(pattern.as_str()), Settings: Text(settings.join(" ").into()),
 }
 

@@ -80,6 +80,7 @@ mod tests {
     use crate::top::server_data::Asked;
     use crate::top::top_lists::TopList;
     use schema::rows::{LimitRow, LockRow};
+    use schema::words::LockState;
 
     #[test]
     fn the_command_to_free_a_key_can_be_copied() {
@@ -101,7 +102,7 @@ mod tests {
     fn the_whole_key_is_shown_however_long_it_is() {
         let key = format!("{}\\x5cend", "x".repeat(300));
         let lock = LockRow {
-            what: "holder".to_owned(),
+            what: LockState::Holder,
             client: Some(7),
             address: "10.0.0.9:1".to_owned(),
             ..LockRow::default()

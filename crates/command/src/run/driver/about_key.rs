@@ -7,6 +7,7 @@ use connect::{ServerName, StatsConnection};
 use protocol::{key_on_the_wire, time_from_text};
 use schema::reports::KeyReport;
 use schema::rows::LimitRow;
+use schema::words::{HIDDEN, LockState};
 
 /// What the server says of a key, if it does.
 pub(super) fn about_key(server: &ServerName, key: &[u8]) -> Option<KeyReport> {
@@ -48,11 +49,11 @@ fn limit(row: &LimitRow, setting: &str) -> Option<Limit> {
 /// The client that has held the key for longest, as ` by 10.1.2.9 for 3m 10s`, and the number of
 /// other holders.
 pub(super) fn holders(key: &KeyReport) -> Option<String> {
-    let holders = key.locks.iter().filter(|lock| lock.what == "holder");
+    let holders = key.locks.iter().filter(|lock| lock.what == LockState::Holder);
     let oldest = holders.max_by(|one, other| one.for_s.total_cmp(&other.for_s))?;
     let address = oldest.address.as_str();
     let who = match address.rsplit_once(':') {
-        _ if address == "hidden" => String::new(),
+        _ if address == HIDDEN => String::new(),
         Some((host, port)) if port.parse::<u16>().is_ok() => format!(" by {host}"),
         _ => format!(" by {address}"),
     };
@@ -71,8 +72,8 @@ mod tests {
 
     #[test]
     fn the_oldest_holder_is_named() {
-        let lock = |what: &str, for_s: f64, address: &str| LockRow {
-            what: what.to_owned(),
+        let lock = |what: LockState, for_s: f64, address: &str| LockRow {
+            what,
             for_s,
             address: address.to_owned(),
             ..LockRow::default()
@@ -80,13 +81,15 @@ mod tests {
         let words = |count: usize, locks: &[LockRow]| {
             holders(&KeyReport { holders: count, locks: locks.to_vec(), ..KeyReport::default() })
         };
-        let alone = lock("holder", 190.5, "[2001:db8::1]:4711");
+        let alone = lock(LockState::Holder, 190.5, "[2001:db8::1]:4711");
         assert_eq!(words(1, &[alone]).unwrap(), " by [2001:db8::1] for 3m 10s");
-        let (young, old) =
-            (lock("holder", 1.5, "10.1.2.8:1"), lock("holder", 7200.0, "10.1.2.9:1"));
+        let (young, old) = (
+            lock(LockState::Holder, 1.5, "10.1.2.8:1"),
+            lock(LockState::Holder, 7200.0, "10.1.2.9:1"),
+        );
         let both = words(130, &[young, old]).unwrap();
         assert_eq!(both, " by 10.1.2.9 for 2h 0m and by 129 others");
-        assert_eq!(words(1, &[lock("holder", 1.0, "hidden")]).unwrap(), " for 1.000s");
-        assert_eq!(words(0, &[lock("waiter", 1.0, "10.1.2.8:1")]), None);
+        assert_eq!(words(1, &[lock(LockState::Holder, 1.0, "hidden")]).unwrap(), " for 1.000s");
+        assert_eq!(words(0, &[lock(LockState::Waiter, 1.0, "10.1.2.8:1")]), None);
     }
 }
