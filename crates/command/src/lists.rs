@@ -5,7 +5,6 @@ use super::ask::{Answer, ask};
 use super::output::one_line;
 use super::table::{Cell, ListOrder, Row, Table, duration_text};
 use connect::{NoAnswer, StatsConnection};
-use protocol::time_text;
 use schema::reports::{
     ClientsReport, FreedReport, KeyReport, KeysReport, Report, RulesReport, Seen, SlowReport,
     TopReport,
@@ -14,7 +13,6 @@ use schema::rows::KeyRow;
 use schema::table::Column;
 use serde::de::DeserializeOwned;
 use std::fmt::{self, Display, Formatter};
-use std::time::Duration;
 
 /// A list with a subcommand of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +44,8 @@ impl ListKind {
         pattern: &str,
     ) -> Result<Answer<List>, NoAnswer> {
         match self {
-            ListKind::Keys => ask_list::<KeysReport>(connection, &format!("JSON KEYS {rows}")),
-            ListKind::MatchingKeys => {
-                ask_list::<KeysReport>(connection, &format!("JSON KEYS {rows} {pattern}"))
+            ListKind::Keys | ListKind::MatchingKeys => {
+                ask_list::<KeysReport>(connection, format!("JSON KEYS {rows} {pattern}").trim_end())
             }
             ListKind::Clients => {
                 ask_list::<ClientsReport>(connection, &format!("JSON CLIENTS {rows}"))
@@ -226,16 +223,7 @@ impl From<TopReport> for List {
 
 impl From<RulesReport> for List {
     fn from(report: RulesReport) -> List {
-        let mut table = Table::of(&report.rules);
-        let left = table.columns.iter().position(|column| *column == Column::Left);
-        for row in &mut table.rows {
-            let Some(cell) = left.and_then(|left| row.cells.get_mut(left)) else { continue };
-            // As in a rule.
-            if let Some(s) = cell.number {
-                cell.text = time_text(Duration::from_secs(s.ceil() as u64));
-            }
-        }
-        let list = List::new("rules", report.rules_total as u64, table);
+        let list = List::new("rules", report.rules_total as u64, Table::of(&report.rules));
         List { shows_zeros: true, ..list }.seen(&report.seen)
     }
 }

@@ -3,9 +3,12 @@
 
 use super::output::one_line;
 use super::shown_key::width;
+use protocol::time_text;
 use schema::rows;
 use schema::table::{self, Column, Width, milliseconds};
+use schema::words::HIDDEN;
 use std::cmp::Ordering;
+use std::time::Duration;
 
 /// A cell: what is shown, and the number by which it is sorted, if it is one.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,14 +34,13 @@ impl Cell {
     fn of(cell: table::Cell) -> Cell {
         match cell {
             table::Cell::Seconds(s) => Cell::seconds(s),
+            // As in a rule.
+            table::Cell::Term(s) => {
+                Cell { text: time_text(Duration::from_secs(s.ceil() as u64)), number: Some(s) }
+            }
             other => Cell { text: one_line(&other.to_string()), number: other.number() },
         }
     }
-}
-
-/// The name of a column for people: where the member's has the unit of a time, its cells do.
-fn shown_name(column: Column) -> &'static str {
-    column.name().strip_suffix("_s").unwrap_or(column.name())
 }
 
 /// A time for people: the two largest units, or seconds to three decimals.
@@ -76,9 +78,6 @@ pub(super) struct Table {
 /// By which columns a list is sorted, the first one first, with the largest on top. Columns
 /// that stand together count as their sum.
 pub(super) type ListOrder = &'static [&'static [Column]];
-
-/// A key that only operators may see.
-const HIDDEN: &str = "hidden";
 
 /// Cells that are longer than this are not aligned: no server's numbers are.
 const COLUMN_WIDTH_MAX: usize = 40;
@@ -160,9 +159,10 @@ impl Table {
         }
     }
 
-    /// The names of the columns.
+    /// The names of the columns. Cells have the unit of a time, where the member has it in its name.
     pub(super) fn names(&self) -> Vec<&'static str> {
-        self.columns.iter().copied().map(shown_name).collect()
+        let names = self.columns.iter().map(|column| column.name());
+        names.map(|name| name.strip_suffix("_s").unwrap_or(name)).collect()
     }
 
     /// The names of the columns and the rows, a line each.
@@ -173,7 +173,9 @@ impl Table {
         let names = self.names();
         let widths = widths(&names, &self.rows);
         let header = line(&names, &widths);
-        std::iter::once(header).chain(self.rows.iter().map(|row| row.line(&widths))).collect()
+        std::iter::once(header)
+            .chain(self.rows.iter().map(|row| line(&row.texts(), &widths)))
+            .collect()
     }
 }
 
@@ -194,10 +196,6 @@ impl Row {
     /// A row about a key, if it is about one.
     pub(super) fn about(cells: Vec<Cell>, key: Option<&str>) -> Row {
         Row { cells, key: key.filter(|key| *key != HIDDEN).map(str::to_owned) }
-    }
-
-    pub(super) fn line(&self, widths: &[Width]) -> String {
-        line(&self.texts(), widths)
     }
 
     pub(super) fn texts(&self) -> Vec<&str> {

@@ -287,7 +287,7 @@ pub struct RuleRow {
 columns! { RuleRow:
     Keys: option(keys.map(Cell::Count)), Holders: option(holders.map(Cell::Count)),
     Waiters: option(waiters.map(Cell::Count)), Changed: option(changed.map(Cell::Count)),
-    From: text(from.word()), Left: option(left_s.map(Cell::Seconds)), Rule: text(rule.as_str()),
+    From: text(from.word()), Left: option(left_s.map(Cell::Term)), Rule: text(rule.as_str()),
     Pattern: text(pattern.as_str()), Settings: Text(settings.join(" ").into()),
 }
 

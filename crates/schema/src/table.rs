@@ -48,6 +48,8 @@ pub enum Cell<'a> {
     Number(f64),
     /// A time.
     Seconds(f64),
+    /// A time that somebody has chosen, as in a rule.
+    Term(f64),
     /// The number of a connection in the log.
     Client(u32),
     /// Words.
@@ -71,7 +73,7 @@ impl<'a> Cell<'a> {
         match *self {
             Cell::None | Cell::Text(_) => None,
             Cell::Count(count) => Some(count as f64),
-            Cell::Number(number) | Cell::Seconds(number) => Some(number),
+            Cell::Number(n) | Cell::Seconds(n) | Cell::Term(n) => Some(n),
             Cell::Client(number) => Some(number.into()),
         }
     }
@@ -84,7 +86,7 @@ impl Display for Cell<'_> {
             Cell::None => f.write_str("-"),
             Cell::Count(count) => count.fmt(f),
             Cell::Number(number) => milliseconds(*number).fmt(f),
-            Cell::Seconds(s) => write!(f, "{:.3}", milliseconds(*s)),
+            Cell::Seconds(s) | Cell::Term(s) => write!(f, "{:.3}", milliseconds(*s)),
             Cell::Client(number) => write!(f, "#{number}"),
             Cell::Text(text) => f.write_str(text),
         }

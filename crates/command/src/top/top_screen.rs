@@ -250,7 +250,7 @@ fn head_of_several(servers: &[&ScreenData], skipped: usize, height: usize) -> Ve
     // A server in trouble shows the reason, which leaves no room for old values.
     let in_trouble = [0, widths.len() - 1];
     let lines = servers.iter().zip(&rows).map(|(data, row)| match data.trouble {
-        None => (Style::Plain, row.line(&widths)),
+        None => (Style::Plain, line(&row.texts(), &widths)),
         Some(_) => (Style::Alarming, aligned(&row.texts(), &in_trouble, &widths)),
     });
     let mut title = format!("poolcounter top  {} servers", servers.len());
