@@ -3,14 +3,14 @@
 
 use super::ask::{Answer, ask};
 use super::output::one_line;
-use super::table::{Cell, ListOrder, Row, Table, duration_text};
+use super::table::{ListOrder, Row, Table, duration_text};
 use connect::{NoAnswer, StatsConnection};
 use schema::reports::{
     ClientsReport, FreedReport, KeyReport, KeysReport, Report, RulesReport, Seen, SlowReport,
     TopReport,
 };
 use schema::rows::KeyRow;
-use schema::table::Column;
+use schema::table::{Cell, Column};
 use serde::de::DeserializeOwned;
 use std::fmt::{self, Display, Formatter};
 
@@ -249,7 +249,7 @@ pub(super) fn groups(report: &Report) -> List {
     let groups = std::mem::take(&mut table.rows).into_iter().zip(&report.groups);
     table.rows = groups
         .flat_map(|(mut row, group)| {
-            row.cells.splice(last..last, RULES.map(|_| Cell::text("-")));
+            row.cells.splice(last..last, RULES.map(|_| Cell::None.into()));
             let keys = report.keys.iter().filter(|key| key.group == group.group);
             let keys = keys.map(|key| row_in_group(&table.columns, key));
             std::iter::once(row).chain(keys)
@@ -263,16 +263,16 @@ const RULES: [Column; 2] = [Column::LimitedBy, Column::DeniedBy];
 
 fn row_in_group(columns: &[Column], key: &KeyRow) -> Row {
     let cell = |column: &Column| match column {
-        Column::Holders => Cell::count(key.holders),
-        Column::Waiters => Cell::count(key.for_me.saturating_add(key.for_anyone)),
-        Column::OldestHold => Cell::seconds(key.oldest_hold_s),
+        Column::Holders => Cell::Count(key.holders as u64),
+        Column::Waiters => Cell::Count(key.for_me.saturating_add(key.for_anyone) as u64),
+        Column::OldestHold => Cell::Seconds(key.oldest_hold_s),
         Column::Group => Cell::text(format!("{}  {}", key.group, key.key)),
-        Column::LimitedBy if !key.limited_by.is_empty() => Cell::text(key.limited_by.join(",")),
-        Column::DeniedBy => Cell::text(key.denied_by.as_deref().unwrap_or("-")),
+        Column::LimitedBy => Cell::text(key.limited_by.join(",")),
+        Column::DeniedBy => Cell::option(key.denied_by.as_deref().map(Cell::text)),
         // What is counted for groups only.
-        _ => Cell::text("-"),
+        _ => Cell::None,
     };
-    Row::about(columns.iter().map(cell).collect(), Some(&key.key))
+    Row::about(columns.iter().map(|column| cell(column).into()).collect(), Some(&key.key))
 }
 
 /// What `STATS JSON KEY` says above the locks: names and values, each in a line.
@@ -327,7 +327,7 @@ mod tests {
             list.table.rows.iter().map(|row| row.key.as_deref()).collect();
         assert_eq!(found, names.map(Some));
         let last = list.table.rows[0].cells.last().expect("a cell");
-        assert_eq!(last, &Cell::text("7"), "a key is no number");
+        assert_eq!(last, &Cell::text("7").into(), "a key is no number");
         assert_eq!(keys_of(&[("hidden", 0)], 1).table.rows[0].key, None);
     }
 

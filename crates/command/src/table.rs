@@ -17,29 +17,16 @@ pub(super) struct Cell {
     pub(super) number: Option<f64>,
 }
 
-impl Cell {
-    pub(super) fn text(text: impl AsRef<str>) -> Cell {
-        Cell { text: one_line(text.as_ref()), number: None }
-    }
-
-    pub(super) fn count(count: usize) -> Cell {
-        Cell { text: count.to_string(), number: Some(count as f64) }
-    }
-
-    pub(super) fn seconds(s: f64) -> Cell {
-        Cell { text: duration_text(s), number: Some(s) }
-    }
-
-    /// As a report has it.
-    fn of(cell: table::Cell) -> Cell {
-        match cell {
-            table::Cell::Seconds(s) => Cell::seconds(s),
+/// A cell of a report, for people.
+impl From<table::Cell<'_>> for Cell {
+    fn from(cell: table::Cell) -> Cell {
+        let text = match cell {
+            table::Cell::Seconds(s) => duration_text(s),
             // As in a rule.
-            table::Cell::Term(s) => {
-                Cell { text: time_text(Duration::from_secs(s.ceil() as u64)), number: Some(s) }
-            }
-            other => Cell { text: one_line(&other.to_string()), number: other.number() },
-        }
+            table::Cell::Term(s) => time_text(Duration::from_secs(s.ceil() as u64)),
+            _ => one_line(&cell.to_string()),
+        };
+        Cell { text, number: cell.number() }
     }
 }
 
@@ -87,7 +74,7 @@ impl Table {
     pub(super) fn of<R: rows::Row>(rows: &[R]) -> Table {
         let columns = R::COLUMNS.iter().map(|(column, _)| *column);
         let row = |row: &R| {
-            let cells = R::COLUMNS.iter().map(|(_, cell)| Cell::of(cell(row)));
+            let cells = R::COLUMNS.iter().map(|(_, cell)| cell(row).into());
             Row::about(cells.collect(), row.key())
         };
         Table { columns: columns.collect(), rows: rows.iter().map(row).collect() }
@@ -119,7 +106,7 @@ impl Table {
         merged.columns.extend(tables.iter().take(1).flat_map(|(_, table)| table.columns.clone()));
         for (server, table) in tables {
             merged.rows.extend(table.rows.iter().map(|row| {
-                let server = std::iter::once(Cell::text(*server));
+                let server = std::iter::once(table::Cell::text(*server).into());
                 Row { cells: server.chain(row.cells.clone()).collect(), key: row.key.clone() }
             }));
         }

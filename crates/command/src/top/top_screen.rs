@@ -7,7 +7,7 @@ use super::server_data::{ScreenData, View};
 use super::terminal::Style;
 use super::top_lists::TopList;
 use crate::lists::{COVERED, List};
-use crate::output::is_control;
+use crate::output::{is_control, one_line};
 use crate::shown_key::{beginning, cut, is_utf8_output};
 use crate::table::{Cell, Row, Table, aligned, duration_text, line, widths};
 use schema::table::{Column, Width};
@@ -240,7 +240,7 @@ fn head_of_several(servers: &[&ScreenData], skipped: usize, height: usize) -> Ve
             rate("full_queues"),
             state,
         ];
-        let cell = |text: String| Cell { number: text.parse().ok(), ..Cell::text(text) };
+        let cell = |text: String| Cell { number: text.parse().ok(), text: one_line(&text) };
         Row { cells: cells.map(cell).into(), key: None }
     };
     let fitting = servers_that_fit(servers.len(), height);
