@@ -64,10 +64,11 @@ fn write_counters(text: &mut MetricsText, view: &ReportView) {
         let value = (counter.get)(&view.engine.counters);
         text.single(&name, type_of(counter.kind), counter.help, value);
     }
-    for time in Times::ALL {
+    for (time, help) in Times::LINES.iter().filter_map(|time| Some((time, time.help?))) {
         let name = time.name.strip_suffix("_ns").unwrap_or(time.name);
         let name = format!("poolcounter_{name}_seconds_total");
-        text.single(&name, COUNTER, time.help, seconds((time.get)(view.engine.times())));
+        let ns = (time.ns)(&view.engine.counters, view.engine.times());
+        text.single(&name, COUNTER, help, seconds(ns));
     }
 }
 

@@ -85,8 +85,7 @@ counters! {
     expired_locks: Total, "Locks that ended because they were held for longer than --max-hold.";
 }
 
-/// Declares the sums of time: each becomes a field, an entry of [`Times::ALL`] and a
-/// line of [`Times::LINES`]. A value that `STATS FULL` computes from the sums is
+/// Declares the sums of time: each becomes a field and a line of [`Times::LINES`]. A value that `STATS FULL` computes from the sums is
 /// declared with the sum that it follows there.
 macro_rules! times {
     ($($name:ident: $label:literal, $help:literal
@@ -100,35 +99,25 @@ macro_rules! times {
         }
 
         impl Times {
-            /// Every sum, in the order of `STATS FULL`.
-            pub const ALL: &[SumOfTime] = &[
-                $(SumOfTime {
-                    name: stringify!($name),
-                    help: $help,
-                    get: |times| times.$name,
-                },)*
-            ];
-
             /// The lines of `STATS FULL` that show times, in its order.
             pub const LINES: &[TimeLine] = &[
                 $(
-                    TimeLine { name: stringify!($name), label: $label, ns: |_, times| times.$name },
-                    $(TimeLine { name: stringify!($computed), label: $computed_label, ns: $compute },)?
+                    TimeLine {
+                        name: stringify!($name),
+                        label: $label,
+                        help: Some($help),
+                        ns: |_, times| times.$name,
+                    },
+                    $(TimeLine {
+                        name: stringify!($computed),
+                        label: $computed_label,
+                        help: None,
+                        ns: $compute,
+                    },)?
                 )*
             ];
         }
     };
-}
-
-/// One sum of time.
-#[derive(Clone, Copy, Debug)]
-pub struct SumOfTime {
-    /// With its unit.
-    pub name: &'static str,
-    /// Its meaning, in one sentence.
-    pub help: &'static str,
-    /// Reads it.
-    pub get: fn(&Times) -> u128,
 }
 
 /// A line of `STATS FULL` that shows a time.
@@ -138,6 +127,8 @@ pub struct TimeLine {
     pub name: &'static str,
     /// The text before the colon: scrapers in use expect it.
     pub label: &'static str,
+    /// The meaning of a sum, in one sentence; none if the time is computed from others.
+    pub help: Option<&'static str>,
     /// The time, in nanoseconds.
     pub ns: fn(&Counters, &Times) -> u128,
 }
