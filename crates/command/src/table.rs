@@ -41,13 +41,6 @@ pub(super) fn duration_text(s: f64) -> String {
     }
 }
 
-/// An uptime, as `STATS FULL` has it.
-pub(super) fn uptime_text(s: f64) -> String {
-    let s = s as u64;
-    let (days, hours, minutes) = (s / 86_400, s / 3_600 % 24, s / 60 % 60);
-    format!("{days} days, {hours}h {minutes}m {}s", s % 60)
-}
-
 /// A row, and the key that it is about, as the report has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {

@@ -40,9 +40,10 @@ use engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
 use engine::rules::pattern::Pattern;
 use engine::{Engine, Time};
 use protocol::{List, Query};
+use report_view::Seconds;
 pub use report_view::{Peers, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
-use report_view::{Seconds, Uptime};
 use scan::ScanParts;
+use schema::table::uptime_text;
 pub use text::text;
 
 /// The answer to `STATS`, if it needs no view.
@@ -62,9 +63,9 @@ pub const HIDDEN_MATCHES: &str = "ERROR PRIVATE keys are hidden here; as root on
 
 /// Answers `STATS`, as far as the engine alone can; keys are hidden if `is_private`.
 pub fn stats(query: &Query, engine: &Engine, now: Time, is_private: bool) -> StatsAnswer {
-    let uptime = Uptime(now.ns_since(engine.started()));
+    let uptime = uptime_text(now.ns_since(engine.started()) / 1_000_000_000);
     let text = match query {
-        Query::Full => full(engine, uptime),
+        Query::Full => full(engine, &uptime),
         Query::Uptime => format!("uptime: {uptime}\n"),
         Query::Counter(name) => match Counters::ALL.iter().find(|counter| counter.name == name) {
             Some(counter) => format!("{name}: {}\n", (counter.get)(&engine.counters)),
@@ -98,7 +99,7 @@ pub fn wants_of(query: &Query) -> ScanParts {
 }
 
 /// Existing scrapers expect this order and wording, and wait for the blank line at the end.
-fn full(engine: &Engine, uptime: Uptime) -> String {
+fn full(engine: &Engine, uptime: &str) -> String {
     let mut text = format!("uptime: {uptime}\n");
     let (counters, times) = (&engine.counters, engine.times());
     for line in Times::LINES {

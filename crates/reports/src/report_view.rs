@@ -43,17 +43,6 @@ pub trait Peers {
 /// In lists, keys are cut to this length.
 pub(super) const KEY_BYTES_MAX: usize = 128;
 
-/// Nanoseconds, shown as `0 days, 0h 3m 10s`.
-pub(super) struct Uptime(pub(super) u64);
-
-impl Display for Uptime {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let s = self.0 / 1_000_000_000;
-        let (days, hours, minutes) = (s / 86_400, s / 3_600 % 24, s / 60 % 60);
-        write!(f, "{days} days, {hours}h {minutes}m {}s", s % 60)
-    }
-}
-
 /// Nanoseconds, shown as `2.500000s`; from one minute as `1m 2.500000s`, from one
 /// hour as `1h 0m 2.500000s`, from one day as `1 days 0h 0m 2.500000s`.
 pub(super) struct Seconds(pub(super) u128);
@@ -186,12 +175,6 @@ mod tests {
         ] {
             assert_eq!(Seconds(ns).to_string(), shown);
         }
-    }
-
-    #[test]
-    fn uptime_shows_all_four_parts() {
-        assert_eq!(Uptime(190_000_000_000).to_string(), "0 days, 0h 3m 10s");
-        assert_eq!(Uptime(90_061_999_999_999).to_string(), "1 days, 1h 1m 1s");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A server's statistics, of `STATS JSON` or from an older server of `STATS FULL`, and those of
 //! before: rates, and the average of the last minute.
 
-use crate::table::uptime_text;
 use schema::reports::Report;
+use schema::table::uptime_text;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Figures {
     }
 
     pub(super) fn uptime(&self) -> String {
-        uptime_text(self.uptime_s)
+        uptime_text(self.uptime_s as u64)
     }
 
     /// How long locks were held that were released, all together.
