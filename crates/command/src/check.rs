@@ -8,7 +8,7 @@ use super::output::print;
 use super::reported_rules::without_end;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use schema::reports::Report;
-use schema::table::uptime_text;
+use schema::table::Uptime;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
@@ -97,7 +97,7 @@ fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAn
     }
     figures.push(Figure::new("full_queues", "c", queues, None));
     figures.push(Figure::new("locks", "", locks, None));
-    let uptime = uptime_text(report.uptime_s as u64);
+    let uptime = Uptime(report.uptime_s as u64).to_string();
     let verdict = Verdict::of(server.as_str(), &uptime, &figures);
     Ok(verdict.with_forgotten_rules(without_end(&report.rules)))
 }

@@ -43,7 +43,7 @@ use protocol::{List, Query};
 use report_view::Seconds;
 pub use report_view::{Peers, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
 use scan::ScanParts;
-use schema::table::uptime_text;
+use schema::table::Uptime;
 pub use text::text;
 
 /// The answer to `STATS`, if it needs no view.
@@ -63,9 +63,9 @@ pub const HIDDEN_MATCHES: &str = "ERROR PRIVATE keys are hidden here; as root on
 
 /// Answers `STATS`, as far as the engine alone can; keys are hidden if `is_private`.
 pub fn stats(query: &Query, engine: &Engine, now: Time, is_private: bool) -> StatsAnswer {
-    let uptime = uptime_text(now.ns_since(engine.started()) / 1_000_000_000);
+    let uptime = Uptime(now.ns_since(engine.started()) / 1_000_000_000);
     let text = match query {
-        Query::Full => full(engine, &uptime),
+        Query::Full => full(engine, uptime),
         Query::Uptime => format!("uptime: {uptime}\n"),
         Query::Counter(name) => match Counters::ALL.iter().find(|counter| counter.name == name) {
             Some(counter) => format!("{name}: {}\n", (counter.get)(&engine.counters)),
@@ -99,7 +99,7 @@ pub fn wants_of(query: &Query) -> ScanParts {
 }
 
 /// Existing scrapers expect this order and wording, and wait for the blank line at the end.
-fn full(engine: &Engine, uptime: &str) -> String {
+fn full(engine: &Engine, uptime: Uptime) -> String {
     let mut text = format!("uptime: {uptime}\n");
     let (counters, times) = (&engine.counters, engine.times());
     for line in Times::LINES {

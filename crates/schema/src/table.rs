@@ -99,10 +99,16 @@ pub fn milliseconds(s: f64) -> f64 {
     ((s * 1e9 + 0.5) as u64 / 1_000_000) as f64 / 1e3
 }
 
-/// Seconds as `0 days, 0h 3m 10s`.
-pub fn uptime_text(s: u64) -> String {
-    let (days, hours, minutes) = (s / 86_400, s / 3_600 % 24, s / 60 % 60);
-    alloc::format!("{days} days, {hours}h {minutes}m {}s", s % 60)
+/// Seconds, shown as `0 days, 0h 3m 10s`.
+#[derive(Clone, Copy, Debug)]
+pub struct Uptime(pub u64);
+
+impl Display for Uptime {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Uptime(s) = self;
+        let (days, hours, minutes) = (s / 86_400, s / 3_600 % 24, s / 60 % 60);
+        write!(f, "{days} days, {hours}h {minutes}m {}s", s % 60)
+    }
 }
 
 /// The room that a column has in a line.
@@ -139,8 +145,8 @@ mod tests {
 
     #[test]
     fn uptime_shows_all_four_parts() {
-        assert_eq!(uptime_text(190), "0 days, 0h 3m 10s");
-        assert_eq!(uptime_text(90_061), "1 days, 1h 1m 1s");
+        assert_eq!(Uptime(190).to_string(), "0 days, 0h 3m 10s");
+        assert_eq!(Uptime(90_061).to_string(), "1 days, 1h 1m 1s");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! before: rates, and the average of the last minute.
 
 use schema::reports::Report;
-use schema::table::uptime_text;
+use schema::table::Uptime;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Figures {
     }
 
     pub(super) fn uptime(&self) -> String {
-        uptime_text(self.uptime_s as u64)
+        Uptime(self.uptime_s as u64).to_string()
     }
 
     /// How long locks were held that were released, all together.
