@@ -12,7 +12,7 @@ use engine::Time;
 use poolcounterd::snapshot::NEWEST;
 use poolcounterd::{Purpose, Wanted, WantedTcp};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::Shutdown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -72,14 +72,24 @@ fn the_newest_version_is_written_as_recorded() {
     let (_, path) = recorded().pop().expect("a snapshot");
     let recorded = fs::read(path).expect("the snapshot");
     let written = Snapshot::read(&recorded).expect("readable").write();
-    assert_eq!(after_header(&written), after_header(&recorded));
+    let (written, recorded) = (after_header(&written), after_header(&recorded));
+    let same = written.iter().zip(recorded).take_while(|(now, before)| now == before).count();
+    let near = |bytes: &[u8]| {
+        bytes[same.saturating_sub(40)..].iter().take(80).copied().collect::<Vec<u8>>()
+    };
+    assert!(
+        written == recorded,
+        "leave a new field out while it has its default, or raise NEWEST: \"{}\" was \"{}\"",
+        near(written).escape_ascii(),
+        near(recorded).escape_ascii(),
+    );
 }
 
 /// The records without the first one, which names the version of the daemon.
-fn after_header(snapshot: &[u8]) -> String {
+fn after_header(snapshot: &[u8]) -> &[u8] {
     let mut rest = snapshot;
     let _: serde::de::IgnoredAny = rmp_serde::from_read(&mut rest).expect("a header");
-    rest.escape_ascii().to_string()
+    rest
 }
 
 /// Checks the recorded snapshot against what [`record`] put into it.
@@ -169,7 +179,8 @@ fn record() {
     server.settle();
     place.install_script("cat /proc/self/fd/${POOLCOUNTERD_HANDOFF#*:} > $HERE/recorded; exit 1");
     refused_restart(&server);
-    fs::copy(place.path("recorded"), target).expect("copy");
+    let mut target = File::create_new(target).expect("a recorded snapshot stays as it is");
+    io::copy(&mut File::open(place.path("recorded")).expect("open"), &mut target).expect("copy");
 }
 
 /// Asks until the kernel does not accept all of the answers.
