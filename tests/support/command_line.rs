@@ -11,11 +11,8 @@ pub(crate) fn completions_are_current(command: &mut Command, folder: &str, more:
     let name = command.get_name().to_owned();
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let path = Path::new(folder).join(shell.file_name(&name));
-        let mut generated = Vec::new();
-        generate(shell, command, &name, &mut generated);
-        if shell == Shell::Bash {
-            generated.extend_from_slice(more.as_bytes());
-        }
+        let more = if shell == Shell::Bash { more } else { "" };
+        let generated = completions(command, shell, more);
         if std::env::var_os("UPDATE").is_some() {
             fs::write(&path, &generated).unwrap();
         }
@@ -23,6 +20,15 @@ pub(crate) fn completions_are_current(command: &mut Command, folder: &str, more:
         let is_current = fs::read(&path).unwrap() == generated;
         assert!(is_current, "{} does not match the options; {how}", path.display());
     }
+}
+
+/// The completions of a shell, and `more` behind them.
+pub(crate) fn completions(command: &mut Command, shell: Shell, more: &str) -> Vec<u8> {
+    let name = command.get_name().to_owned();
+    let mut generated = Vec::new();
+    generate(shell, command, name, &mut generated);
+    generated.extend_from_slice(more.as_bytes());
+    generated
 }
 
 /// What a manual page describes.

@@ -6,7 +6,12 @@
 mod command_line;
 
 use clap::{Arg, Command};
-use command_line::{OPTIONS, completions_are_current, describes, help_fits, shown_options};
+use clap_complete::Shell;
+use command_line::{
+    OPTIONS, completions, completions_are_current, describes, help_fits, shown_options,
+};
+use std::io::Write;
+use std::process::Stdio;
 
 /// The command without the options that --help hides, which clap_complete would offer. A
 /// hidden option replaces an option of all subcommands; the other subcommands get that
@@ -34,10 +39,13 @@ fn shown_command() -> Command {
     command.disable_help_flag(true).disable_version_flag(true)
 }
 
+/// Completes the command behind `run`.
+const BEHIND_RUN: &str = include_str!("run-command.bash");
+
 #[test]
 fn completions_have_the_subcommands_and_options() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/completions");
-    completions_are_current(&mut shown_command(), folder, include_str!("run-command.bash"));
+    completions_are_current(&mut shown_command(), folder, BEHIND_RUN);
 }
 
 /// As if the cursor were behind the last word. `OFFSET n`: bash-completion completes the command
@@ -46,14 +54,18 @@ fn completed(words: &[&str], function: &str) -> String {
     let script = format!(
         r#"{function}() {{ echo "OFFSET $1${{words+ in words}}"; }}
         words=(of the shell)
-        source "$0"
+        source /dev/stdin
         COMP_WORDS=(poolcounter "$@"); COMP_CWORD=$#
         _poolcounter_or_command poolcounter "${{!#}}" "${{COMP_WORDS[COMP_CWORD - 1]}}"
         echo "${{COMPREPLY[*]}}""#
     );
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/completions/poolcounter.bash");
     let mut bash = std::process::Command::new("bash");
-    let output = bash.args(["-c", &script, file]).args(words).output().expect("bash");
+    bash.args(["-c", &script, "bash"]).args(words);
+    let mut bash = bash.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("bash");
+    // Another test may be writing the file.
+    let completions = completions(&mut shown_command(), Shell::Bash, BEHIND_RUN);
+    bash.stdin.take().expect("a pipe").write_all(&completions).expect("bash reads them");
+    let output = bash.wait_with_output().expect("bash ends");
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
