@@ -333,6 +333,7 @@ columns! { GroupRow:
 mod tests {
     use super::*;
     use alloc::borrow::ToOwned;
+    use alloc::format;
     use serde_json::json;
 
     /// Members of a later version are passed over, and any may be missing.
@@ -361,5 +362,27 @@ mod tests {
         check::<SlowRow>();
         check::<RuleRow>();
         check::<GroupRow>();
+    }
+
+    /// In the tables of the list's section.
+    #[test]
+    fn columns_are_described() {
+        fn check<R: Row>(page: &str, section: &str) {
+            let (_, text) = page.split_once(&format!("\n## {section}\n")).expect(section);
+            let text = text.split("\n## ").next().unwrap_or_default();
+            let first_cells =
+                text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+            let first_cells: String = first_cells.collect();
+            for (column, _) in R::COLUMNS {
+                let name = format!("`{}`", column.name());
+                assert!(first_cells.contains(&name), "describe {name} below {section}");
+            }
+        }
+        let reports = include_str!("../../../docs/reference/reports.md");
+        check::<KeyRow>(reports, "STATS KEYS");
+        check::<LockRow>(reports, "STATS KEY");
+        check::<ClientRow>(reports, "STATS CLIENTS");
+        check::<TopRow>(reports, "STATS TOP");
+        check::<SlowRow>(reports, "STATS SLOW");
     }
 }
