@@ -3,6 +3,7 @@
 use clap::error::{ContextKind, ContextValue};
 use connect::{OrderError, Place, places};
 use poolcounterd::{Ended, Obstacle, Options, Server, StartError, Task, check_rules};
+use protocol::answers::OK;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -116,7 +117,7 @@ fn reload(control: Option<&str>) -> Result<String, String> {
         OrderError::Cut(ref heard) => format!("{control}: {e}: {}", heard.trim_end()),
         _ => format!("{control}: {e}"),
     })?;
-    if answer.starts_with("OK ") { Ok(answer) } else { Err(answer.trim_end().to_owned()) }
+    if answer.starts_with(OK) { Ok(answer) } else { Err(answer.trim_end().to_owned()) }
 }
 
 /// Whether an old image started this process for [`read_snapshot`]. Must work before

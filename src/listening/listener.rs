@@ -13,9 +13,10 @@ use crate::platform::os::net::{
 };
 use crate::platform::sys::{self, inherited_descriptor};
 use crate::sockets::options::{RefusedOptions, set_options};
-use crate::sockets::socket::{Socket, own_address, tell_unheard};
+use crate::sockets::socket::{Socket, own_address, tell};
 use engine::Time;
 use log::error;
+use protocol::answers::NOT_HEARD;
 use protocol::key_text;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -537,7 +538,7 @@ impl Drop for Listener {
         self.shut();
         loop {
             match self.accept() {
-                Accepted::Connection(socket) => tell_unheard(&socket),
+                Accepted::Connection(socket) => tell(&socket, NOT_HEARD),
                 Accepted::Aborted(_) if !self.record_aborted() => {}
                 _ => break,
             }

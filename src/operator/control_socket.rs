@@ -14,14 +14,14 @@ use crate::platform::failed_call::{errno, is_plain};
 use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::platform::os::io::Errno;
 use crate::platform::os::mio::{Interest, Registry};
-use crate::platform::os::net::{SendFlags, send};
 use crate::platform::sys::{self, Peer};
 use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, ControlClient};
 use crate::sockets::slots::Slots;
-use crate::sockets::socket::{Socket, tell_unheard};
+use crate::sockets::socket::{Socket, tell};
 use crate::sockets::stream::{Flushed, Stream};
 use engine::Time;
 use log::{debug, info, warn};
+use protocol::answers::{NOT_HEARD, TOO_MANY};
 pub(crate) use requests::help;
 use requests::printable;
 pub(crate) use requests::{Free, FreeTarget};
@@ -38,9 +38,6 @@ const REQUESTS_LOGGED: u32 = 100;
 
 /// How long an operator may take nothing of an answer, as long as `poolcounter` waits for one.
 const UNREAD_S: u64 = 10;
-
-/// The last answer on a connection that is closed to make room for another one.
-const TOO_MANY: &[u8] = b"ERROR too many control connections\n";
 
 /// All control connections.
 pub(crate) struct ControlSocket {
@@ -129,9 +126,9 @@ impl ControlSocket {
             "more than {CONTROL_CONNECTIONS_MAX} connections to the control socket: \
              closed the one that was silent for longest"
         );
-        // Not in the middle of an answer. Fails if the operator has gone.
+        // Not in the middle of an answer.
         if !connection.has_unsent() {
-            let _ = send(connection.stream.socket(), TOO_MANY, SendFlags::NOSIGNAL);
+            tell(connection.stream.socket(), TOO_MANY);
         }
         for (client, _, is_lost) in looks {
             if is_lost {
@@ -232,7 +229,7 @@ impl ControlSocket {
     pub(crate) fn close(self) {
         for (_, connection) in self.connections.iter() {
             if !connection.has_unsent() && connection.has_input() == Ok(true) {
-                tell_unheard(connection.stream.socket());
+                tell(connection.stream.socket(), NOT_HEARD);
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::platform::terminal::is_meant_by;
 use crate::sockets::ids::ControlClient;
 use crate::sockets::slots::{Source, watch};
 use engine::Time;
+use protocol::answers::STILL_DRAINING;
 use std::io;
 
 /// The sources of orders, and what orders have set.
@@ -153,7 +154,7 @@ impl Operators {
     pub(crate) fn record_ended(&mut self, client: ControlClient) {
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == client) {
             self.waiting.remove(place);
-            self.answer(client, "ERROR still draining");
+            self.answer(client, STILL_DRAINING);
         }
     }
 

@@ -15,6 +15,7 @@ use crate::serving::{Ended, Server};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
 use log::{error, info};
+use protocol::answers::{DRAINED, ERROR, NOT_DRAINING, OK};
 use protocol::{Query, key_text};
 use reports::lists::{freed, written};
 use reports::{ReportView, StatsAnswer, stats, text};
@@ -60,7 +61,7 @@ impl Server {
         let clients = self.parts.clients.len();
         if clients + self.parts.clients.newcomers() == 0 && !self.parts.listeners.is_closing() {
             if !self.parts.operator.control.has_unsent() {
-                self.parts.operator.answer_waiting("OK drained");
+                self.parts.operator.answer_waiting(DRAINED);
             }
             if !self.parts.operator.control.has_unsent() {
                 info!("drained: the last client has left");
@@ -85,23 +86,23 @@ impl Server {
             Request::Drain => {
                 self.drain();
                 let left = self.parts.clients.len();
-                Ok(Answer::Now(format!("OK draining, connections left: {left}")))
+                Ok(Answer::Now(format!("{OK}draining, connections left: {left}")))
             }
             Request::Drained if self.parts.listeners.is_draining() => {
                 self.parts.operator.wait_for_end(client);
                 Ok(Answer::Separately)
             }
-            Request::Drained => Err("not draining".to_owned()),
+            Request::Drained => Ok(Answer::Now(NOT_DRAINING.to_owned())),
             Request::Undrain => {
                 self.undrain()?;
-                Ok(Answer::Now(format!("OK listening on {}", self.parts.listeners.names())))
+                Ok(Answer::Now(format!("{OK}listening on {}", self.parts.listeners.names())))
             }
             Request::Log(filter) => {
                 if let Some(filter) = filter {
                     self.parts.operator.settings.set_log(filter)?;
                     self.mark(Event::Log, &logger::filter());
                 }
-                Ok(Answer::Now(format!("OK log filter: {}", logger::filter())))
+                Ok(Answer::Now(format!("{OK}log filter: {}", logger::filter())))
             }
             Request::Free(free) => self.free(&free, now).map(Answer::Now),
             Request::Rules { as_json } => {
@@ -117,7 +118,7 @@ impl Server {
         match result {
             Ok(Answer::Now(answer)) => self.parts.operator.answer(client, &answer),
             Ok(Answer::Separately) => {}
-            Err(why) => self.parts.operator.answer(client, &format!("ERROR {}", one_line(&why))),
+            Err(why) => self.parts.operator.answer(client, &format!("{ERROR}{}", one_line(&why))),
         }
     }
 
@@ -139,7 +140,7 @@ impl Server {
         self.set_rules(now);
         self.send_owed(now);
         self.mark(Event::Rule, &answer);
-        Ok(format!("OK rule {answer}"))
+        Ok(format!("{OK}rule {answer}"))
     }
 
     /// Passes the rules in force on to the engine, whose answers are to be sent then.
@@ -169,7 +170,7 @@ impl Server {
             let why = "a hot restart is already under way";
             if requester.is_some() {
                 info!("{why}");
-                return self.answer(requester, &format!("ERROR {why}"));
+                return self.answer(requester, &format!("{ERROR}{why}"));
             }
             info!("{why}: another one follows");
             return self.restart.repeat();
@@ -197,11 +198,11 @@ impl Server {
         self.mark(Event::RestartRefused, &why);
         error!("hot restart refused, continuing to serve: {why}");
         self.service_manager.end_reload(clock::now());
-        self.answer(requester, &format!("ERROR refused: {why}"));
+        self.answer(requester, &format!("{ERROR}refused: {why}"));
     }
 
     /// Answers the operator on the control socket, if one made the request.
-    fn answer(&mut self, requester: Option<ControlClient>, answer: &str) {
+    pub(super) fn answer(&mut self, requester: Option<ControlClient>, answer: &str) {
         if let Some(client) = requester {
             self.parts.operator.answer(client, answer);
         }
@@ -238,7 +239,7 @@ impl Server {
                 let names = self.parts.listeners.names();
                 info!("no longer draining: listening on {names}");
                 self.mark(Event::Undrain, &format!("listening on {names}"));
-                self.parts.operator.answer_waiting("ERROR not draining");
+                self.parts.operator.answer_waiting(NOT_DRAINING);
             }
             Err(why) => error!("still draining: {}", one_line(why)),
         }
@@ -294,7 +295,7 @@ impl Server {
             json.pop();
             json
         } else {
-            format!("OK {first}\n{}", text(&report))
+            format!("{OK}{first}\n{}", text(&report))
         };
         if !free.is_dry_run {
             self.close(&clients, now);

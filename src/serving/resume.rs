@@ -48,6 +48,7 @@ use crate::serving::{Server, VERSION};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
 use log::{debug, error, info};
+use protocol::answers::OK;
 use schema::words::Event;
 use std::io;
 
@@ -129,10 +130,8 @@ impl Server {
         if !lost.is_empty() {
             info!("hot restart{unchanged}{lost}");
         }
-        if let Some(client) = requester {
-            let answer = format!("OK restarted, poolcounterd {VERSION}{unchanged}{lost}");
-            self.parts.operator.answer(client, &answer);
-        }
+        let answer = format!("{OK}restarted, poolcounterd {VERSION}{unchanged}{lost}");
+        self.answer(requester, &answer);
     }
 
     /// Counts and logs that the daemon continues after a hot restart.

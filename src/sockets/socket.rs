@@ -18,9 +18,6 @@ const PASSED_MAX: usize = 253;
 /// Room for them, and for whatever else the kernel may add to a message.
 const PASSED_BYTES: usize = 4 * PASSED_MAX + 1024;
 
-/// The answer to operators whose control socket closes before they are heard.
-const NOT_HEARD: &[u8] = b"ERROR this control socket is closed; nothing was done\n";
-
 /// The socket of a connection: TCP, or Unix for operators.
 ///
 /// Who connects to a Unix socket can pass descriptors. The kernel closes those that the daemon
@@ -133,10 +130,10 @@ pub(crate) fn own_address(socket: impl AsFd) -> Result<SocketAddr, Errno> {
     }
 }
 
-/// Tells an operator whose orders nobody reads any more.
-pub(crate) fn tell_unheard(operator: &Socket) {
+/// Sends an operator a last line.
+pub(crate) fn tell(operator: &Socket, line: &str) {
     // Fails if the operator has left.
-    let _ = send(operator, NOT_HEARD, SendFlags::NOSIGNAL);
+    let _ = send(operator, format!("{line}\n").as_bytes(), SendFlags::NOSIGNAL);
 }
 
 /// A dual-stack socket reports an IPv4 client as an IPv4-mapped IPv6 address,

@@ -10,6 +10,7 @@ use super::status;
 use super::unsafe_calls::{ENDING_SIGNALS, end_by, is_ignored, process_of};
 
 use connect::{OrderError, connect_unix};
+use protocol::answers::{DRAINED, ERROR, NOT_DRAINING, NOT_HEARD, STILL_DRAINING, TOO_MANY};
 use protocol::{key_text, time_from_text, time_text};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -110,7 +111,7 @@ fn send(line: &str, options: &OrderOptions) -> Result<String, ExitCode> {
 }
 
 fn is_executed(answer: &str) -> bool {
-    !answer.starts_with("ERROR")
+    !answer.starts_with(ERROR)
 }
 
 /// Prints an answer. False if it can't be written.
@@ -214,15 +215,12 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
     };
     let (answer, status) = match drain_and_wait(wait_max, order_options) {
         Ok(DrainEnd::Ended) => ("OK ended".to_owned(), 0),
-        Ok(DrainEnd::Drains) => ("ERROR still draining".to_owned(), 1),
-        Ok(DrainEnd::Undrained) => ("ERROR not draining".to_owned(), 2),
+        Ok(DrainEnd::Drains) => (STILL_DRAINING.to_owned(), 1),
+        Ok(DrainEnd::Undrained) => (NOT_DRAINING.to_owned(), 2),
         Err(e) => return print_failure(&e, order_options),
     };
     if print_answer(&answer, order_options) { ExitCode::from(status) } else { ExitCode::FAILURE }
 }
-
-/// What the daemon tells operators that it does not hear any more.
-const NOT_HEARD: &str = "ERROR this control socket is closed";
 
 fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Result<DrainEnd> {
     let until = wait_max.and_then(|wait| Instant::now().checked_add(wait));
@@ -238,15 +236,15 @@ fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Res
             DrainEvent::Late => return Ok(DrainEnd::Drains),
             DrainEvent::End => return Ok(DrainEnd::Ended),
             DrainEvent::Line(line) => match line.as_str() {
-                "OK drained" => return waiting.wait_for_process_end(),
-                "ERROR not draining" => return Ok(DrainEnd::Undrained),
+                DRAINED => return waiting.wait_for_process_end(),
+                NOT_DRAINING => return Ok(DrainEnd::Undrained),
                 // Others also wait. The daemon closes this connection.
-                line if line.starts_with("ERROR too many") => waiting.pause()?,
+                TOO_MANY => waiting.pause()?,
                 // The daemon was about to end, or gives its socket up.
-                line if waiting.is_draining && line.starts_with(NOT_HEARD) => {
+                NOT_HEARD if waiting.is_draining => {
                     return waiting.wait_for_process_end();
                 }
-                line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
+                line if !is_executed(line) => return Err(io::Error::other(line)),
                 line => {
                     print_answer(line, options);
                     (waiting.is_draining, waiting.until) = (true, until);

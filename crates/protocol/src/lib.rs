@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+pub mod answers;
 mod key_text;
 pub mod lines;
 mod numbers;
