@@ -37,6 +37,9 @@
 //! reports and HTTP → send what is owed → close → accept, now that ends are counted → orders last, so
 //! that a hot restart always happens between turns.
 
+#[macro_use]
+mod errors;
+
 mod clients;
 mod free_port;
 mod listening;

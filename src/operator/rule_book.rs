@@ -12,7 +12,6 @@ use reports::RuleOrders;
 use reports::rules::{RuleOrigin, RuleSource, explain};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -29,48 +28,27 @@ fn read_file(path: &str) -> Result<Vec<Rule>, RulesError> {
     read().map_err(|cause| RulesError::File(path.to_owned(), cause))
 }
 
-/// Why rules can't be in force, or an order about them is refused.
-#[derive(Debug)]
-pub enum RulesError {
-    /// This file can't be read, or its text has a
-    /// [`RuleError`](engine::rules::rule::RuleError).
-    File(String, io::Error),
-    /// This is no key to check.
-    NoKey(String),
-    /// There would be so many.
-    TooMany(usize),
-    /// Orders are about as many names as they may be.
-    TooManyNames,
-    /// The rule of this name would have no settings, and is not in the file.
-    NoSettings(String),
-    /// An order has set this rule, for other keys; and a name that is free.
-    OtherPattern(Rule, String),
-    /// No rule has this name.
-    NoRule(String),
-}
-
-impl fmt::Display for RulesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RulesError::File(path, cause) => write!(f, "{path}: {cause}"),
-            RulesError::NoKey(text) => write!(f, "{text}: a byte of a key is a character or \\xNN"),
-            RulesError::TooMany(n) => {
-                write!(f, "{n} rules with those of --max-hold, more than {RULES_MAX}")
-            }
-            RulesError::TooManyNames => {
-                write!(f, "{RULES_MAX} names are set or off already; RULE RESET forgets one")
-            }
-            RulesError::NoSettings(name) => write!(
-                f,
-                "{name} has no settings and would have no effect: only the file makes groups"
-            ),
-            RulesError::OtherPattern(rule, free) => write!(
-                f,
-                "{rule} is in force by an order, and has another pattern: \
-                 choose another name, such as {free}"
-            ),
-            RulesError::NoRule(name) => write!(f, "no rule has the name {name}"),
-        }
+errors! {
+    /// Why rules can't be in force, or an order about them is refused.
+    pub enum RulesError {
+        /// This file can't be read, or its text has a
+        /// [`RuleError`](engine::rules::rule::RuleError).
+        File(path: String, cause: io::Error) = "{path}: {cause}";
+        /// This is no key to check.
+        NoKey(text: String) = "{text}: a byte of a key is a character or \\xNN";
+        /// There would be so many.
+        TooMany(n: usize) = "{n} rules with those of --max-hold, more than {RULES_MAX}";
+        /// Orders are about as many names as they may be.
+        TooManyNames = "{RULES_MAX} names are set or off already; RULE RESET forgets one";
+        /// The rule of this name would have no settings, and is not in the file.
+        NoSettings(name: String) =
+            "{name} has no settings and would have no effect: only the file makes groups";
+        /// An order has set this rule, for other keys; and a name that is free.
+        OtherPattern(rule: Rule, free: String) =
+            "{rule} is in force by an order, and has another pattern: \
+             choose another name, such as {free}";
+        /// No rule has this name.
+        NoRule(name: String) = "no rule has the name {name}";
     }
 }
 

@@ -4,21 +4,21 @@
 use crate::listening::addresses::{ListenError, Obstacle, Purpose, Wanted};
 use crate::operator::rule_book::RulesError;
 use crate::platform::failed_call::lacks_resources;
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Why the daemon could not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// A listener could not be opened.
-    Listen(ListenError),
-    /// The file of rules can't be used, or there are too many.
-    Rules(RulesError),
-    /// The kernel refuses a resource that serving needs.
-    System(io::Error),
+errors! {
+    /// Why the daemon could not start.
+    pub enum StartError {
+        /// A listener could not be opened.
+        Listen(e: ListenError) = "{e}";
+        /// The file of rules can't be used, or there are too many.
+        Rules(e: RulesError) = "Can't start: {e}";
+        /// The kernel refuses a resource that serving needs.
+        System(e: io::Error) = "Can't start: {e}";
+    }
 }
 
 impl From<ListenError> for StartError {
@@ -30,16 +30,6 @@ impl From<ListenError> for StartError {
 impl From<io::Error> for StartError {
     fn from(e: io::Error) -> Self {
         StartError::System(e)
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Listen(e) => e.fmt(f),
-            StartError::Rules(e) => write!(f, "Can't start: {e}"),
-            StartError::System(e) => write!(f, "Can't start: {e}"),
-        }
     }
 }
 
