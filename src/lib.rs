@@ -55,7 +55,9 @@ mod sockets;
 pub use free_port::free_port;
 pub use listening::addresses::{ListenError, Obstacle, Purpose, Wanted, WantedControl, WantedTcp};
 pub use logging::logger::print as print_error;
-pub use operator::control_socket::{Request as ControlRequest, parse as parse_control_request};
+pub use operator::control_socket::{
+    RefusedOrder, Request as ControlRequest, parse as parse_control_request,
+};
 pub use operator::rule_book::{RuleOrder, check_rules};
 pub use options::{Options, Task, arguments_after_reload};
 pub use reporting::http::head::{Head as HttpHead, parse as parse_http_head};

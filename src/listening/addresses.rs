@@ -6,6 +6,7 @@ use crate::platform::failed_call::errno;
 use crate::platform::os::io::Errno;
 use crate::platform::os::net::SocketAddrUnix;
 use serde::{Deserialize, Serialize};
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -30,6 +31,10 @@ pub enum ListenError {
     NotOpened(Wanted, io::Error),
     /// An inherited socket can't be served.
     Inherited(String, io::Error),
+    /// Epoll can't watch this listener.
+    NotWatched(String, io::Error),
+    /// A drain has closed these inherited sockets for good.
+    Lost(String),
     /// The options ask for one address or path for two purposes.
     Contradiction(String),
     /// Several errors.
@@ -53,6 +58,13 @@ impl fmt::Display for ListenError {
                 }
             },
             ListenError::Inherited(which, e) => write!(f, "Can't serve {which}: {e}"),
+            ListenError::NotWatched(which, e) => write!(f, "{which} can't be watched: {e}"),
+            ListenError::Lost(names) => write!(
+                f,
+                "{names} was passed by systemd or as standard input and is closed: this daemon can't \
+                 listen there again, but the next one can; end this one (`systemctl restart \
+                 poolcounter.service`, or wait for the last client to leave)"
+            ),
             ListenError::Contradiction(what) => f.write_str(what),
             ListenError::Several(errors) => {
                 let all: Vec<String> = errors.iter().map(ListenError::to_string).collect();
@@ -62,11 +74,16 @@ impl fmt::Display for ListenError {
     }
 }
 
+impl Error for ListenError {}
+
 impl ListenError {
     /// What prevents the start.
     pub(crate) fn obstacle(&self) -> Obstacle {
         match self {
-            ListenError::InvalidAddress(_) | ListenError::Contradiction(_) => Obstacle::Options,
+            ListenError::InvalidAddress(_)
+            | ListenError::Lost(_)
+            | ListenError::Contradiction(_) => Obstacle::Options,
+            ListenError::NotWatched(..) => Obstacle::System,
             ListenError::Several(errors) => {
                 errors.iter().map(ListenError::obstacle).max().unwrap_or(Obstacle::System)
             }

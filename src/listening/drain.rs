@@ -1,5 +1,6 @@
 //! A drain: no new clients, until the last one has left or it is undone; its log.
 
+use crate::listening::addresses::ListenError;
 use crate::platform::clock;
 use engine::Time;
 use log::info;
@@ -41,16 +42,8 @@ impl Drain {
     }
 
     /// Checks that all that it has closed can be opened again.
-    pub(super) fn check_undoable(&self) -> Result<(), String> {
-        if self.lost.is_empty() {
-            return Ok(());
-        }
-        Err(format!(
-            "{} was passed by systemd or as standard input and is closed: this daemon can't \
-             listen there again, but the next one can; end this one (`systemctl restart \
-             poolcounter.service`, or wait for the last client to leave)",
-            self.lost.join(", "),
-        ))
+    pub(super) fn check_undoable(&self) -> Result<(), ListenError> {
+        if self.lost.is_empty() { Ok(()) } else { Err(ListenError::Lost(self.lost.join(", "))) }
     }
 
     /// Logs, every ten seconds, how many `clients` are left.

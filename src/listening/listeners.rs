@@ -435,17 +435,20 @@ impl Listeners {
     ///
     /// # Errors
     /// Why it can't; the drain continues then.
-    pub(crate) fn undrain(&mut self, options: &Options, registry: &Registry) -> Result<(), String> {
+    pub(crate) fn undrain(
+        &mut self,
+        options: &Options,
+        registry: &Registry,
+    ) -> Result<(), ListenError> {
         self.drain.check_undoable()?;
-        let wanted = wanted(options).map_err(|e| e.to_string())?;
+        let wanted = wanted(options)?;
         let to_open = self.applicable(&wanted);
-        let opened = self.open_those(to_open, &wanted, &mut RefusedOptions::default());
-        let mut opened = opened.map_err(|e| e.to_string())?;
+        let mut opened = self.open_those(to_open, &wanted, &mut RefusedOptions::default())?;
         for listener in &mut opened {
             self.last_number += 1;
             listener.number = self.last_number;
             if let Err(e) = watch(registry, &listener.socket, Source::Listener(listener.number)) {
-                let why = format!("{} can't be watched: {e}", listener.name);
+                let why = ListenError::NotWatched(listener.name.clone(), e);
                 abandon(opened);
                 return Err(why);
             }

@@ -12,6 +12,18 @@ pub(super) struct Filter {
     pub(super) text: String,
 }
 
+errors! {
+    /// Why a text is no filter.
+    pub enum FilterError {
+        /// This word selects nothing.
+        Word(word: String) =
+            "{word:?}: expected error, warn, info, debug, trace or off, or a module with its \
+             level such as poolcounterd::operator::control_socket=debug";
+        /// It can't be parsed.
+        Text(e: env_filter::ParseError) = "{e}";
+    }
+}
+
 impl Default for Filter {
     fn default() -> Self {
         let parsed = env_filter::Builder::new().filter_level(LevelFilter::Info).build();
@@ -22,31 +34,23 @@ impl Default for Filter {
 impl Filter {
     /// # Errors
     /// What is expected.
-    pub(super) fn parse(text: &str) -> Result<Filter, String> {
-        let refuse = |word: &str| {
-            Err(format!(
-                "{word:?}: expected error, warn, info, debug, trace or off, or a module with its \
-                 level such as poolcounterd::operator::control_socket=debug"
-            ))
-        };
+    pub(super) fn parse(text: &str) -> Result<Filter, FilterError> {
         let words = text.split_once('/').map_or(text, |(words, _)| words);
         if words.trim().is_empty() {
-            return refuse(text);
+            return Err(FilterError::Word(text.to_owned()));
         }
         // env_filter takes an unknown word as a module to log at every level.
         if let Some(word) = words.split(',').map(str::trim).find(|word| !is_directive(word)) {
-            return refuse(word);
+            return Err(FilterError::Word(word.to_owned()));
         }
-        match env_filter::Builder::new().try_parse(text) {
-            Ok(builder) => Ok(Filter { parsed: builder.build(), text: text.to_owned() }),
-            Err(e) => Err(e.to_string()),
-        }
+        let parsed = env_filter::Builder::new().try_parse(text).map_err(FilterError::Text)?.build();
+        Ok(Filter { parsed, text: text.to_owned() })
     }
 }
 
 /// Checks the argument of `--log`.
 pub(crate) fn check_filter(text: &str) -> Result<String, String> {
-    Filter::parse(text).map(|filter| filter.text)
+    Filter::parse(text).map(|filter| filter.text).map_err(|e| e.to_string())
 }
 
 /// Whether a word is a level, or a module of the daemon with or without a level.

@@ -2,7 +2,7 @@
 //! [`format`](super::format); reports lines that could not be written; prints messages for the
 //! person at the terminal. Lines about the log itself come from here.
 
-use crate::logging::filter::{DEFAULT_FILTER, Filter};
+use crate::logging::filter::{DEFAULT_FILTER, Filter, FilterError};
 use crate::logging::format::formatter;
 #[cfg(test)]
 use crate::logging::rate_limit;
@@ -46,7 +46,7 @@ pub(crate) fn start(filter: Option<&str>) {
 ///
 /// # Errors
 /// What is expected; the filter is unchanged.
-pub(crate) fn set_filter(text: &str) -> Result<(), String> {
+pub(crate) fn set_filter(text: &str) -> Result<(), FilterError> {
     let filter = Filter::parse(text)?;
     if let Some(logger) = LOGGER.get() {
         log::set_max_level(filter.parsed.filter());

@@ -25,7 +25,7 @@ use protocol::answers::{NOT_HEARD, TOO_MANY};
 pub(crate) use requests::help;
 use requests::printable;
 pub(crate) use requests::{Free, FreeTarget};
-pub use requests::{Request, parse};
+pub use requests::{RefusedOrder, Request, parse};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -146,7 +146,10 @@ impl ControlSocket {
     /// is still to be made or sent: one in a turn, so that a crowd of requests delays no client.
     /// Returns it, or why the line is invalid, with the client to answer. A connection whose input
     /// has ended is closed once it has all its answers; one whose peer has gone, at once.
-    pub(crate) fn read(&mut self, slot: usize) -> Option<(ControlClient, Result<Request, String>)> {
+    pub(crate) fn read(
+        &mut self,
+        slot: usize,
+    ) -> Option<(ControlClient, Result<Request, RefusedOrder>)> {
         let (client, connection) = self.connections.at(slot)?;
         if connection.has_unsent() {
             self.flush(client);
@@ -165,7 +168,7 @@ impl ControlSocket {
         self.uses += 1;
         connection.last_use = self.uses;
         let request = line.map(|line| {
-            connection.unanswered = Some(line.clone().unwrap_or_default());
+            connection.unanswered = Some(line.as_ref().map(Vec::clone).unwrap_or_default());
             let line = line?;
             connection.log(&line);
             parse(&line)
@@ -342,7 +345,7 @@ impl ControlConnection {
     }
 
     /// Logs a request whose sender has gone: it is not executed.
-    fn log_late(&self, line: Option<Result<Vec<u8>, String>>) {
+    fn log_late(&self, line: Option<Result<Vec<u8>, RefusedOrder>>) {
         if let Some(Ok(line)) = line {
             let (who, line) = (credentials_of(self.stream.socket()), printable(&line));
             limited!(info, "control socket: {who} has left; not executed: {line}");
@@ -350,7 +353,7 @@ impl ControlConnection {
     }
 
     /// The next line without its line feed, if it has come; or why it is refused.
-    fn read_line(&mut self) -> Option<Result<Vec<u8>, String>> {
+    fn read_line(&mut self) -> Option<Result<Vec<u8>, RefusedOrder>> {
         let mut buffer = [0; 4096];
         while !self.has_ended {
             match self.stream.receive_line(&mut buffer) {
@@ -367,7 +370,7 @@ impl ControlConnection {
             if self.input.len() > REQUEST_BYTES_MAX {
                 self.has_ended = true;
                 self.input = Vec::new();
-                return Some(Err(format!("that is more than {REQUEST_BYTES_MAX} bytes")));
+                return Some(Err(RefusedOrder::TooLong(REQUEST_BYTES_MAX)));
             }
             if self.input.ends_with(b"\n") {
                 let mut line = std::mem::take(&mut self.input);

@@ -1,7 +1,9 @@
 //! Turns events of signals and of operators' connections into orders; operators that wait for
 //! the end of a drain.
 
-use crate::operator::control_socket::{ControlConnectionState, ControlSocket, Request, parse};
+use crate::operator::control_socket::{
+    ControlConnectionState, ControlSocket, RefusedOrder, Request, parse,
+};
 use crate::operator::run_time_settings::RunTimeSettings;
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::mio::Registry;
@@ -22,10 +24,8 @@ pub(crate) struct Operators {
     waiting: Vec<ControlClient>,
     /// Sources that had an event in this turn, or may have more requests.
     ready: Vec<Source>,
-    /// A signal to the old image has asked for another restart.
-    restarts_again: bool,
-    /// Requests that the old image has not answered.
-    resumed: Vec<(ControlClient, Result<Request, String>)>,
+    /// Orders to the old image that it has not carried out.
+    resumed: Vec<Order>,
 }
 
 /// An order to the daemon, executed last in a turn of the loop.
@@ -40,7 +40,7 @@ pub(crate) enum Order {
     /// Drain, or take new clients again.
     ToggleDrain,
     /// Answer a request on the control socket; an `Err` contains why a line is invalid.
-    Asked(ControlClient, Result<Request, String>),
+    Asked(ControlClient, Result<Request, RefusedOrder>),
     /// Release a connection on the control socket whose input has ended.
     Ended(ControlClient),
 }
@@ -53,14 +53,13 @@ impl Operators {
             settings,
             waiting: Vec::new(),
             ready: Vec::new(),
-            restarts_again: false,
             resumed: Vec::new(),
         }
     }
 
-    /// Orders another hot restart.
+    /// Orders another hot restart, for which a signal to the old image has asked.
     pub(crate) fn restart_again(&mut self) {
-        self.restarts_again = true;
+        self.resumed.insert(0, Order::Restart);
     }
 
     /// Continues with the old image's connections; `requester` is the one in whose slot the
@@ -76,7 +75,7 @@ impl Operators {
         for (client, unanswered) in operators.control.unanswered() {
             operators.ready.push(Source::Operator(client.slot as usize));
             let line = unanswered.filter(|_| Some(client) != requester);
-            operators.resumed.extend(line.map(|line| (client, parse(line))));
+            operators.resumed.extend(line.map(|line| Order::Asked(client, parse(line))));
         }
         operators
     }
@@ -95,7 +94,7 @@ impl Operators {
 
     /// When the next turn should start: at once, or when something happens.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let has_orders = self.restarts_again || !self.ready.is_empty();
+        let has_orders = !self.resumed.is_empty() || !self.ready.is_empty();
         if has_orders { Some(Time::default()) } else { self.control.next_deadline() }
     }
 
@@ -113,11 +112,7 @@ impl Operators {
         if orders.iter().any(|order| matches!(order, Order::Stop(_))) {
             return orders;
         }
-        if std::mem::take(&mut self.restarts_again) {
-            orders.push(Order::Restart);
-        }
-        let resumed = std::mem::take(&mut self.resumed).into_iter();
-        orders.extend(resumed.map(|(client, request)| Order::Asked(client, request)));
+        orders.append(&mut self.resumed);
         for source in ready {
             if let Source::Operator(number) = source {
                 if let Some((client, request)) = self.control.read(number) {

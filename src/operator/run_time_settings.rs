@@ -1,5 +1,6 @@
 //! What `LOG` and `RULE` set at run time, and what of it a hot restart ends.
 
+use crate::logging::filter::FilterError;
 use crate::logging::logger;
 use crate::operator::rule_book::RuleBook;
 use crate::options::Options;
@@ -26,7 +27,7 @@ impl RunTimeSettings {
     ///
     /// # Errors
     /// What is expected; the filter is unchanged.
-    pub(crate) fn set_log(&mut self, filter: String) -> Result<(), String> {
+    pub(crate) fn set_log(&mut self, filter: String) -> Result<(), FilterError> {
         logger::set_filter(&filter)?;
         self.log_order = Some(filter);
         Ok(())

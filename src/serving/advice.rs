@@ -62,7 +62,10 @@ fn about(error: &ListenError) -> Option<String> {
         ListenError::NotOpened(Wanted::Tcp(tcp), e) => bindable_address(tcp.address, e),
         ListenError::NotOpened(Wanted::Control(control), e) => socket_path(&control.path, e),
         ListenError::Several(errors) => errors.iter().find_map(about),
-        ListenError::Inherited(..) | ListenError::Contradiction(_) => None,
+        ListenError::Inherited(..)
+        | ListenError::NotWatched(..)
+        | ListenError::Lost(_)
+        | ListenError::Contradiction(_) => None,
     }
 }
 

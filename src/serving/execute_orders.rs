@@ -2,8 +2,9 @@
 //! finishes a hot restart.
 
 use crate::clients::connections::Clients;
+use crate::listening::addresses::ListenError;
 use crate::logging::logger;
-use crate::operator::control_socket::{self, Free, FreeTarget, Request};
+use crate::operator::control_socket::{self, Free, FreeTarget, RefusedOrder, Request};
 use crate::operator::orders::Order;
 use crate::operator::rule_book::RuleOrder;
 use crate::platform::clock;
@@ -23,6 +24,7 @@ use schema::reports::ListReport;
 use schema::words::Event;
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fmt::Display;
 
 /// How a request on the control socket is answered.
 enum Answer {
@@ -75,10 +77,15 @@ impl Server {
     fn serve_request(
         &mut self,
         client: ControlClient,
-        request: Result<Request, String>,
+        request: Result<Request, RefusedOrder>,
         now: Time,
     ) {
         let result = request.and_then(|request| match request {
+            Request::Restart(_) if self.restart.is_under_way() => {
+                let why = RefusedOrder::UnderWay;
+                info!("{why}");
+                Err(why)
+            }
             Request::Restart(arguments) => {
                 self.begin_restart(arguments, Some(client));
                 Ok(Answer::Separately)
@@ -94,17 +101,17 @@ impl Server {
             }
             Request::Drained => Ok(Answer::Now(NOT_DRAINING.to_owned())),
             Request::Undrain => {
-                self.undrain()?;
+                self.undrain().map_err(|why| RefusedOrder::StillDraining(why.into()))?;
                 Ok(Answer::Now(format!("{OK}listening on {}", self.parts.listeners.names())))
             }
             Request::Log(filter) => {
                 if let Some(filter) = filter {
-                    self.parts.operator.settings.set_log(filter)?;
+                    self.parts.operator.settings.set_log(filter).map_err(RefusedOrder::Filter)?;
                     self.mark(Event::Log, &logger::filter());
                 }
                 Ok(Answer::Now(format!("{OK}log filter: {}", logger::filter())))
             }
-            Request::Free(free) => self.free(&free, now).map(Answer::Now),
+            Request::Free(free) => self.free(free, now).map(Answer::Now),
             Request::Rules { as_json } => {
                 let sources = self.parts.operator.settings.rules.sources();
                 let request = ReportRequest::Rules { sources, as_json };
@@ -123,10 +130,10 @@ impl Server {
     }
 
     /// Answers at once if that is possible; otherwise in one of the next turns.
-    fn report(&mut self, client: ControlClient, query: Query) -> Result<Answer, String> {
+    fn report(&mut self, client: ControlClient, query: Query) -> Result<Answer, RefusedOrder> {
         match stats(&query, &self.parts.engine, clock::now(), false) {
             StatsAnswer::Text(text) => self.parts.operator.report(client, text),
-            StatsAnswer::Unknown => return Err("no such statistic".to_owned()),
+            StatsAnswer::Unknown => return Err(RefusedOrder::NoStatistic),
             StatsAnswer::Report => {
                 self.reporting.enqueue(Requester::Operator(client), ReportRequest::Query(query));
             }
@@ -134,9 +141,9 @@ impl Server {
         Ok(Answer::Separately)
     }
 
-    fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
+    fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, RefusedOrder> {
         let answer = self.parts.operator.settings.rules.execute(order, now);
-        let answer = answer.map_err(|e| e.to_string())?;
+        let answer = answer.map_err(RefusedOrder::Rules)?;
         self.set_rules(now);
         self.send_owed(now);
         self.mark(Event::Rule, &answer);
@@ -167,12 +174,7 @@ impl Server {
         requester: Option<ControlClient>,
     ) {
         if self.restart.is_under_way() {
-            let why = "a hot restart is already under way";
-            if requester.is_some() {
-                info!("{why}");
-                return self.answer(requester, &format!("{ERROR}{why}"));
-            }
-            info!("{why}: another one follows");
+            info!("{}: another one follows", RefusedOrder::UnderWay);
             return self.restart.repeat();
         }
         self.service_manager.begin_reload(clock::now());
@@ -194,7 +196,7 @@ impl Server {
 
     fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {
         self.parts.engine.measures.restarts.refused += 1;
-        let why = one_line(why);
+        let why = one_line(&why);
         self.mark(Event::RestartRefused, &why);
         error!("hot restart refused, continuing to serve: {why}");
         self.service_manager.end_reload(clock::now());
@@ -228,7 +230,7 @@ impl Server {
         self.mark(Event::Drain, &left);
     }
 
-    fn undrain(&mut self) -> Result<(), String> {
+    fn undrain(&mut self) -> Result<(), ListenError> {
         if !self.parts.listeners.is_draining() {
             return Ok(());
         }
@@ -253,7 +255,7 @@ impl Server {
     ///
     /// # Errors
     /// No connection matches, or too many do: nothing is closed.
-    pub(super) fn free(&mut self, free: &Free, now: Time) -> Result<String, String> {
+    fn free(&mut self, free: Free, now: Time) -> Result<String, RefusedOrder> {
         let mut clients = clients_of(&free.target, &self.parts.engine, &self.parts.clients);
         // A client may hold a key several times. Some clients' input has ended already, and they
         // only wait for their output to be sent.
@@ -262,21 +264,14 @@ impl Server {
             seen.insert(*client) && self.parts.clients.open_mut(*client).is_some()
         });
         if clients.is_empty() {
-            return Err(match free.target {
-                FreeTarget::Key(_) => "no client holds this key".to_owned(),
-                FreeTarget::Connection(_) => "no such connection".to_owned(),
-                FreeTarget::Host(_) => "no connection from this host".to_owned(),
-            });
+            return Err(RefusedOrder::Nobody(free.target));
         }
         let count = clients.len();
         if count > free.connections_max && !free.is_dry_run {
-            return Err(format!(
-                "{count} connections, more than {}: nothing is closed; a MAX of {count} would do",
-                free.connections_max,
-            ));
+            return Err(RefusedOrder::TooMany(count, free.connections_max));
         }
         let what = if free.is_dry_run { "would close" } else { "closed" };
-        let first_line = format!("{what} {count} connection{}", if count == 1 { "" } else { "s" });
+        let ending = if count == 1 { "" } else { "s" };
         #[expect(clippy::disallowed_methods, reason = "the list shows since when, as reports do")]
         let wall_ns = clock::wall_ns();
         let view = ReportView {
@@ -287,7 +282,8 @@ impl Server {
             is_private: false,
         };
         let report = freed(&view, &clients, free.is_dry_run);
-        let first = format!("{first_line}: holds: {}, waits: {}", report.holds, report.waits);
+        let locks = format!("holds: {}, waits: {}", report.holds, report.waits);
+        let first = format!("{what} {count} connection{ending}: {locks}");
         let report = ListReport::Freed(report);
         let answer = if free.as_json {
             let mut json = written(&report);
@@ -320,8 +316,8 @@ impl Server {
 
 /// A reason in one line: it may name a path or a group, whose name may have line ends and what
 /// controls a terminal.
-fn one_line(why: &str) -> String {
-    why.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+fn one_line(why: &dyn Display) -> String {
+    why.to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// As in the order.
