@@ -62,6 +62,7 @@ pub use operator::rule_book::{RuleOrder, check_rules};
 pub use options::{Options, Task, arguments_after_reload};
 pub use reporting::http::head::{Head as HttpHead, parse as parse_http_head};
 pub use restart::dry_run::dry_run;
+pub use restart::restart_error::RestartError;
 pub use restart::snapshot;
 pub use serving::advice::StartError;
 #[cfg(test)]

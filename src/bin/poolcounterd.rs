@@ -131,7 +131,7 @@ fn read_snapshot(options: &Options) -> ExitCode {
     match poolcounterd::dry_run(options) {
         Ok(answer) => print(&answer),
         Err(why) => {
-            print(&why);
+            print(&why.to_string());
             ExitCode::FAILURE
         }
     }

@@ -19,6 +19,7 @@ use crate::reporting::http::Http;
 use crate::reporting::report_queue::Reporting;
 use crate::restart::launcher::inherited_snapshot;
 use crate::restart::new_image::{Restored, restore};
+use crate::restart::restart_error::RestartError;
 use crate::restart::trial::TrialAnswer;
 use crate::sockets::socket::Socket;
 use engine::rules::rule::Rule;
@@ -35,14 +36,13 @@ const STACK_MARGIN_BYTES: usize = 256 << 10;
 ///
 /// # Errors
 /// Why it can't, to be printed too.
-pub fn dry_run(options: &Options) -> Result<String, String> {
-    let rules_file = read_rules(options).map_err(|e| e.to_string())?;
-    let closed = |e: io::Error| format!("the snapshot was lost on its way here: {e}");
-    let (process, restored) = match inherited_snapshot().map_err(closed)? {
+pub fn dry_run(options: &Options) -> Result<String, RestartError> {
+    let rules_file = read_rules(options).map_err(RestartError::Rules)?;
+    let (process, restored) = match inherited_snapshot().map_err(RestartError::SnapshotLost)? {
         Some(snapshot) => (Some(process::id() as i32), take_over(snapshot, options, &rules_file)?),
         None => (None, read_standard_input(options, &rules_file)?),
     };
-    let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
+    let wanted = addresses::wanted(options).map_err(RestartError::Listen)?;
     sys::raise_descriptor_limit();
     let answer = TrialAnswer {
         poolcounterd: env!("CARGO_PKG_VERSION").to_owned(),
@@ -54,8 +54,8 @@ pub fn dry_run(options: &Options) -> Result<String, String> {
         rules_file,
         max_hold: options.max_hold.clone(),
     };
-    build_the_rest(restored, options).map_err(|e| e.to_string())?;
-    serde_json::to_string(&answer).map_err(|e| e.to_string())
+    build_the_rest(restored, options).map_err(RestartError::System)?;
+    serde_json::to_string(&answer).map_err(|e| RestartError::System(e.into()))
 }
 
 /// Restores what was handed over, and finds the snapshot at each descriptor, where the
@@ -64,7 +64,7 @@ fn take_over(
     snapshot: OwnedFd,
     options: &Options,
     rules_file: &[Rule],
-) -> Result<Restored, String> {
+) -> Result<Restored, RestartError> {
     let adopt = |number| {
         let stand_in = inherited_descriptor(number)?;
         if is_same_file(&stand_in, &snapshot) {
@@ -73,31 +73,30 @@ fn take_over(
             Err(io::Error::other("it was replaced"))
         }
     };
-    let bytes = sys::MappedFile::new(&snapshot).map_err(|e| e.to_string())?;
-    let restored =
-        restore(&bytes, options, Some(rules_file.to_vec()), adopt).map_err(|e| e.to_string())?;
-    if let Some((_, e)) = restored.lost.first() {
-        return Err(format!("{} connections would be lost: {e}", restored.lost.len()));
+    let bytes = sys::MappedFile::new(&snapshot).map_err(RestartError::System)?;
+    let restored = restore(&bytes, options, Some(rules_file.to_vec()), adopt);
+    let mut restored = restored.map_err(RestartError::Snapshot)?;
+    let lost = restored.lost.len();
+    if let Some((_, e)) = restored.lost.drain(..).next() {
+        return Err(RestartError::ConnectionsLost(lost, e));
     }
     for number in restored.server.kept_descriptors() {
-        adopt(number).map_err(|e| format!("descriptor {number} was lost on its way here: {e}"))?;
+        adopt(number).map_err(|e| RestartError::DescriptorLost(number, e))?;
     }
     Ok(restored)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the old image or an operator pipes it in")]
-fn read_standard_input(options: &Options, rules_file: &[Rule]) -> Result<Restored, String> {
+fn read_standard_input(options: &Options, rules_file: &[Rule]) -> Result<Restored, RestartError> {
     let mut bytes = Vec::new();
-    io::stdin().lock().read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    io::stdin().lock().read_to_end(&mut bytes).map_err(RestartError::System)?;
     if bytes.is_empty() {
-        return Err("it was handed no snapshot: whatever is at the daemon's path must execute \
-                    the daemon in the same process, with its environment"
-            .to_owned());
+        return Err(RestartError::NoSnapshot);
     }
     // Stands in for each connection.
     let stand_in =
         |_| Ok(Socket::new(fcntl_dupfd_cloexec(stdio::stdout(), 3)?, /* is_unix */ false));
-    restore(&bytes, options, Some(rules_file.to_vec()), stand_in).map_err(|e| e.to_string())
+    restore(&bytes, options, Some(rules_file.to_vec()), stand_in).map_err(RestartError::Snapshot)
 }
 
 /// Builds what the new image builds besides the restored state, and touches a margin of memory.

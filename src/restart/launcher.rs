@@ -13,7 +13,9 @@ use crate::platform::os::io::{
 use crate::platform::os::stdio::stdin;
 use crate::platform::os::{env, process};
 use crate::platform::{sys, terminal};
+use crate::restart::restart_error::RestartError;
 use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, BufWriter, Write};
@@ -106,24 +108,20 @@ impl Launcher {
     }
 
     /// The second phase: hands `descriptors` and the output of `write` to the program.
-    /// Returns only on failure, with the reason; then the files may still hold the snapshot.
+    /// Returns only on failure; then the files may still hold the snapshot.
     pub(crate) fn hand_over(
         &mut self,
         arguments: &[OsString],
         binary: BinaryIdentity,
         descriptors: &[BorrowedFd],
         write: impl FnOnce(&mut Out) -> io::Result<()>,
-    ) -> String {
-        if let Err(e) = self.files.renew().and_then(|()| self.files.write_snapshot(write)) {
-            return format!("the snapshot could not be written: {e}");
-        }
+    ) -> Result<Infallible, RestartError> {
+        let written = self.files.renew().and_then(|()| self.files.write_snapshot(write));
+        written.map_err(RestartError::NotWritten)?;
         // An administrator may have lowered the limit since the start (prlimit(1)).
-        if let Err(e) = spare_descriptors(DESCRIPTORS_NEEDED) {
-            return format!("too few descriptors are free: {e}");
-        }
-        let program = self.program.display();
+        spare_descriptors(DESCRIPTORS_NEEDED).map_err(RestartError::NoDescriptors)?;
         if self.binary().ok() != Some(binary) {
-            return format!("{program} was replaced while it was being asked");
+            return Err(RestartError::Replaced(self.program.clone()));
         }
         let mut all = descriptors.to_vec();
         all.extend(self.files.both());
@@ -131,10 +129,11 @@ impl Launcher {
             Ok(()) => sys::execute(&self.program, &self.words(arguments), &self.environment()),
             Err(e) => e,
         };
-        match set_flags(&all, FdFlags::CLOEXEC) {
-            Ok(()) => format!("{program} can't be executed: {error}"),
-            Err(e) => format!("{program} can't be executed: {error}; and then: {e}"),
-        }
+        let program = self.program.clone();
+        Err(match set_flags(&all, FdFlags::CLOEXEC) {
+            Ok(()) => RestartError::NotExecuted(program, error),
+            Err(then) => RestartError::NotUndone(program, error, then),
+        })
     }
 
     /// Executes the program as [`Launcher::hand_over`] does, in the forked child of a

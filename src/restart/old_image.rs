@@ -8,7 +8,6 @@
 //! fails, the old image continues unchanged. `serving::resume` shows what the new image
 //! does, and why no step can fail.
 
-use crate::listening::addresses::NO_CONTROL_SOCKET;
 use crate::listening::listener::Listener;
 use crate::listening::opening::abandon;
 use crate::logging::{logger, rate_limit};
@@ -17,13 +16,14 @@ use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use crate::platform::{clock, sys};
 use crate::restart::launcher::{Launcher, Out};
 use crate::restart::parts::Parts;
+use crate::restart::restart_error::RestartError;
 use crate::restart::snapshot::{self, ServerState, Summary};
 use crate::restart::trial::{Approval, Trial, TrialAnswer, rehearse};
 use crate::sockets::ids::ControlClient;
 use crate::sockets::slots::{Source, watch};
 use engine::Time;
-use engine::rules::rule::Rule;
 use log::{info, warn};
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 
@@ -48,7 +48,7 @@ struct RunningRestart {
 
 /// A hot restart that does not happen.
 pub(crate) struct RefusedRestart {
-    pub(crate) why: String,
+    pub(crate) why: RestartError,
     /// The operator to answer.
     pub(crate) requester: Option<ControlClient>,
     /// Another one follows.
@@ -79,21 +79,6 @@ impl Restart {
         }
         if let Err(e) = Launcher::check_descriptors() {
             warn!("a hot restart would be refused: too few descriptors are free: {e}");
-        }
-    }
-
-    /// Why no trial could begin: also the call that is lacking, since an emulator may hide the
-    /// program's path too.
-    fn not_asked(&self, e: &io::Error) -> String {
-        let (path, why) = (&self.launcher.program, e.to_string());
-        let is_known = !path.as_os_str().is_empty();
-        let program =
-            if is_known { path.display().to_string() } else { "the new binary".to_owned() };
-        match self.lacking.as_ref().filter(|lacking| **lacking != why) {
-            Some(lacking) => {
-                format!("{program} can't be asked: {why}; and at the start: {lacking}")
-            }
-            None => format!("{program} can't be asked: {why}"),
         }
     }
 
@@ -133,11 +118,14 @@ impl Restart {
         arguments: Option<Vec<OsString>>,
         requester: Option<ControlClient>,
         parts: &Parts,
-    ) -> Result<(), String> {
+    ) -> Result<(), RestartError> {
         let unchanged = unchanged_options(arguments.is_none());
         let arguments = arguments.unwrap_or_else(|| env::args_os().skip(1).collect());
         let begin = clock::now();
-        let trial = self.start_trial(arguments, parts).map_err(|e| self.not_asked(&e))?;
+        let trial = self.start_trial(arguments, parts).map_err(|e| {
+            let program = self.launcher.program.clone();
+            RestartError::NotAsked(program, e.to_string(), self.lacking.clone())
+        })?;
         let program = self.launcher.program.display();
         let pause_us = clock::now().ns_since(begin) / 1_000;
         info!(
@@ -149,7 +137,7 @@ impl Restart {
     }
 
     fn start_trial(&mut self, arguments: Vec<OsString>, parts: &Parts) -> io::Result<Trial> {
-        let state = self.state_of(parts, Handover::default());
+        let state = self.state_of(parts, &[]);
         let summary = Summary {
             taken: state.taken,
             connections: parts.clients.len(),
@@ -158,7 +146,7 @@ impl Restart {
         let write = |out: &mut Out| write(out, &state, parts);
         let kept = || {
             let connections = parts.clients.iter().map(|(_, c)| c.stream.socket().as_fd());
-            let all = descriptors(parts, &Handover::default()).into_iter().chain(connections);
+            let all = descriptors(parts, &[]).into_iter().chain(connections);
             all.map(|fd| fd.as_raw_fd()).collect()
         };
         let trial = Trial::start(&mut self.launcher, arguments, summary, write, kept)?;
@@ -179,66 +167,60 @@ impl Restart {
         let RunningRestart { requester, is_repeated, .. } = self.under_way.take()?;
         let has_left =
             requester.is_some_and(|client| !parts.operator.control.awaits_answer(client));
-        let why = match verdict {
-            Ok(_) if has_left => "the operator that asked for it has left".to_owned(),
-            Ok(approval) => {
-                let rules_file = Some(&approval.answer.rules_file[..]);
-                let handover = Handover { opened: &[], requester, rules_file, is_repeated };
-                self.execute(&approval, parts, handover)
-            }
-            Err(why) => why,
+        let Err(why) = match verdict {
+            Ok(_) if has_left => Err(RestartError::HasLeft),
+            Ok(approval) => self.execute(approval, parts, requester, is_repeated),
+            Err(why) => Err(why),
         };
         Some(RefusedRestart { why, requester, is_repeated })
     }
 
     /// Opens the new image's missing listeners and hands over to it. Returns only on
-    /// failure, with the reason.
-    fn execute(&mut self, approval: &Approval, parts: &Parts, handover: Handover) -> String {
+    /// failure.
+    fn execute(
+        &mut self,
+        approval: Approval,
+        parts: &Parts,
+        requester: Option<ControlClient>,
+        is_repeated: bool,
+    ) -> Result<Infallible, RestartError> {
+        let Approval { arguments, binary, answer } = approval;
+        let TrialAnswer { wanted, is_control_given, rules_file, max_hold, .. } = answer;
         // Since the trial, orders may have added rules.
-        let TrialAnswer { wanted, is_control_given, rules_file, max_hold, .. } = &approval.answer;
         let mut rules = parts.operator.settings.rules.clone();
-        rules.resume(rules_file.clone(), max_hold.clone());
-        if let Err(e) = rules.check() {
-            return e.to_string();
-        }
-        let lost = parts.listeners.control_socket_lost(wanted);
+        rules.resume(rules_file.clone(), max_hold);
+        rules.check().map_err(RestartError::Rules)?;
+        let lost = parts.listeners.control_socket_lost(&wanted);
         if let Some(path) = lost.filter(|_| !is_control_given) {
-            return format!(
-                "without --control, the socket {path} would close: add --control={path}, \
-                 or --control={NO_CONTROL_SOCKET} to close it"
-            );
+            return Err(RestartError::ControlSocketLost(path.to_owned()));
         }
-        let opened = match parts.listeners.open_missing(wanted) {
-            Ok(opened) => opened,
-            Err(e) => return e.to_string(),
-        };
-        let handover = Handover { opened: &opened, ..handover };
+        let opened = parts.listeners.open_missing(&wanted).map_err(RestartError::Listen)?;
         rate_limit::report_suppressed();
-        let descriptors = descriptors(parts, &handover);
-        let state = self.state_of(parts, handover);
-        let Approval { arguments, binary, .. } = approval;
-        let why = self
-            .launcher
-            .hand_over(arguments, *binary, &descriptors, |out| write(out, &state, parts));
+        let descriptors = descriptors(parts, &opened);
+        let state = self.state_of(parts, &opened);
+        let state = ServerState { requester, restarts_again: is_repeated, rules_file, ..state };
+        let write = |out: &mut Out| write(out, &state, parts);
+        let failed = self.launcher.hand_over(&arguments, binary, &descriptors, write);
         self.launcher.files.clear();
         abandon(opened);
-        why
+        failed
     }
 
-    /// Everything that the new image needs, except connections and pools.
-    fn state_of(&self, parts: &Parts, handover: Handover) -> ServerState {
+    /// Everything that a trial needs, except connections and pools; with listeners `opened` for the
+    /// new image.
+    fn state_of(&self, parts: &Parts, opened: &[Listener]) -> ServerState {
         let Parts { poll, listeners, clients, engine, operator, history } = parts;
         ServerState {
             taken: clock::now(),
             last_serial: clients.last_serial(),
-            listening: listeners.state(handover.opened),
+            listening: listeners.state(opened),
             epoll_fd: poll.as_raw_fd(),
             operators: operator.control.states(),
-            requester: handover.requester,
-            restarts_again: handover.is_repeated,
+            requester: None,
+            restarts_again: false,
             launcher: self.launcher.state(),
             settings: operator.settings.clone(),
-            rules_file: handover.rules_file.unwrap_or_default().to_vec(),
+            rules_file: Vec::new(),
             history: history.clone(),
             logging: logger::state(),
             connections: clients.len(),
@@ -266,18 +248,6 @@ pub(crate) fn unchanged_options(are_unchanged: bool) -> &'static str {
     if are_unchanged { "; options unchanged" } else { "" }
 }
 
-/// What is handed over besides the [`Parts`] of the server.
-#[derive(Clone, Copy, Default)]
-struct Handover<'a> {
-    /// Listeners opened for the new image.
-    opened: &'a [Listener],
-    requester: Option<ControlClient>,
-    /// The rules that the new binary has read; `None` if it has yet to read them.
-    rules_file: Option<&'a [Rule]>,
-    /// Another restart follows.
-    is_repeated: bool,
-}
-
 /// Writes the daemon's whole state record by record, without copying it first.
 fn write(out: &mut Out, state: &ServerState, parts: &Parts) -> io::Result<()> {
     snapshot::write(out, state, parts.clients.states(), parts.engine.pool_states())
@@ -285,8 +255,8 @@ fn write(out: &mut Out, state: &ServerState, parts: &Parts) -> io::Result<()> {
 
 /// All descriptors that the state names, except the launcher's. Those of connections are
 /// never closed on exec.
-fn descriptors<'a>(parts: &'a Parts, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
+fn descriptors<'a>(parts: &'a Parts, opened: &'a [Listener]) -> Vec<BorrowedFd<'a>> {
     let Parts { poll, listeners, operator, .. } = parts;
-    let listeners = listeners.all.iter().chain(handover.opened).map(|l| l.socket.as_fd());
+    let listeners = listeners.all.iter().chain(opened).map(|l| l.socket.as_fd());
     listeners.chain(operator.control.descriptors()).chain([sys::epoll_of(poll)]).collect()
 }

@@ -17,20 +17,19 @@ pub use crate::listening::listeners::ListenersState;
 pub use crate::listening::unix_socket::SocketFile;
 use crate::logging::logger;
 pub use crate::operator::control_socket::ControlConnectionState;
-use crate::operator::rule_book::RulesError;
 use crate::operator::run_time_settings::RunTimeSettings;
 use crate::platform::os::fd::RawFd;
 pub use crate::restart::launcher::LauncherState;
+pub use crate::restart::restart_error::SnapshotError;
 pub use crate::sockets::ids::ControlClient;
 use crate::sockets::stream::OUTPUT_BYTES_MAX;
 use engine::rules::rule::Rule;
-use engine::state::{BadState, EngineState, PoolState, SLOTS_MAX};
+use engine::state::{EngineState, PoolState, SLOTS_MAX};
 use engine::{ClientId, Time};
 use protocol::lines::LINE_BYTES_MAX;
 use reports::history::History;
 use rmp_serde::decode::ReadRefReader;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::io::{self, Write};
 
 /// The version written, and the newest one read.
@@ -92,41 +91,6 @@ pub(crate) struct Summary {
     pub(crate) locks: usize,
 }
 
-/// Why a snapshot is refused.
-#[derive(Debug)]
-pub enum SnapshotError {
-    /// It is not a snapshot, or it is truncated.
-    NotASnapshot(String),
-    /// A newer daemon wrote it.
-    TooNew(u64),
-    /// The rules that operators have set do not go with the new file or options.
-    Rules(RulesError),
-    /// It contains something that no daemon can have written.
-    Impossible(String),
-}
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SnapshotError::NotASnapshot(why) => write!(f, "not a snapshot: {why}"),
-            SnapshotError::TooNew(version) => {
-                write!(
-                    f,
-                    "snapshot version {version} is newer than {NEWEST}, the newest known here"
-                )
-            }
-            SnapshotError::Rules(e) => e.fmt(f),
-            SnapshotError::Impossible(why) => write!(f, "impossible snapshot: {why}"),
-        }
-    }
-}
-
-impl From<BadState> for SnapshotError {
-    fn from(BadState(why): BadState) -> Self {
-        impossible(why)
-    }
-}
-
 fn impossible(why: &str) -> SnapshotError {
     SnapshotError::Impossible(why.to_owned())
 }
@@ -181,7 +145,7 @@ impl<'a> Reader<'a> {
         match header.poolcounterd_snapshot {
             0 => return Err(impossible("version 0")),
             1..=NEWEST => {}
-            newer => return Err(SnapshotError::TooNew(newer)),
+            version => return Err(SnapshotError::TooNew(version, NEWEST)),
         }
         let server: ServerState = next(&mut records)?;
         check_operators(&server.operators)?;

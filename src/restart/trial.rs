@@ -22,6 +22,7 @@ use crate::platform::os::stdio;
 use crate::platform::sys::OwnTable;
 use crate::platform::{clock, descriptors, sys};
 use crate::restart::launcher::{BinaryIdentity, Launcher, Out, TrialFiles};
+use crate::restart::restart_error::RestartError;
 use crate::restart::snapshot::Summary;
 use engine::Time;
 use engine::rules::rule::Rule;
@@ -126,35 +127,29 @@ impl Trial {
         &mut self,
         has_ended: bool,
         launcher: &Launcher,
-    ) -> Option<Result<Approval, String>> {
+    ) -> Option<Result<Approval, RestartError>> {
         self.is_late |= !has_ended;
         // Also ends processes that the new binary has left behind.
         kill_all(self.pid);
-        match waitpid(Some(self.pid), WaitOptions::NOHANG) {
+        let verdict = match waitpid(Some(self.pid), WaitOptions::NOHANG) {
             Ok(None) => {
                 self.deadline = clock::now().plus_ns(REAP_RETRY_NS);
-                None
+                return None;
             }
             Ok(Some((_, status))) if !self.is_late => {
-                Some(self.judge(launcher, ExitStatus::from_raw(status.as_raw())))
+                self.judge(launcher, ExitStatus::from_raw(status.as_raw()))
             }
-            Err(e) => {
-                launcher.files.clear();
-                Some(Err(named("wait4")(e).to_string()))
-            }
-            Ok(Some(_)) => {
-                launcher.files.clear();
-                Some(Err(format!("the new binary did not answer within {TRIAL_S_MAX} s")))
-            }
-        }
+            Ok(Some(_)) => Err(RestartError::Late(TRIAL_S_MAX)),
+            Err(e) => Err(RestartError::System(named("wait4")(e))),
+        };
+        launcher.files.clear();
+        Some(verdict)
     }
 
-    fn judge(&mut self, launcher: &Launcher, status: ExitStatus) -> Result<Approval, String> {
-        let said = launcher.files.answer().map_err(|e| e.to_string());
-        launcher.files.clear();
-        let said = said?;
+    fn judge(&mut self, launcher: &Launcher, status: ExitStatus) -> Result<Approval, RestartError> {
+        let said = launcher.files.answer().map_err(RestartError::System)?;
         if status.code() == Some(EXIT_NOT_ASKED) {
-            return Err(format!("{} can't be asked: {said}", launcher.program.display()));
+            return Err(RestartError::NotAsked(launcher.program.clone(), said, None));
         }
         let answer: Option<TrialAnswer> = serde_json::from_str(&said).ok();
         let process = Some(self.pid.as_raw_nonzero().get());
@@ -162,18 +157,14 @@ impl Trial {
             |answer: &TrialAnswer| answer.process == process && answer.summary == self.summary;
         let ours = descriptors::limit();
         match answer.filter(|answer| status.success() && agrees(answer)) {
-            Some(answer) if answer.descriptors_max < ours => Err(format!(
-                "the new binary could have only {} descriptors open, the daemon may have {ours}",
-                answer.descriptors_max
-            )),
+            Some(answer) if answer.descriptors_max < ours => {
+                Err(RestartError::FewDescriptors(answer.descriptors_max, ours))
+            }
             Some(answer) => {
                 let arguments = std::mem::take(&mut self.arguments);
                 Ok(Approval { arguments, binary: self.binary, answer })
             }
-            None => {
-                let said = quoted(&said);
-                Err(format!("the new binary can't take over: {status}, it said {said}"))
-            }
+            None => Err(RestartError::NotApproved(status, quoted(&said))),
         }
     }
 

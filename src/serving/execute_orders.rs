@@ -12,6 +12,7 @@ use crate::platform::os::Engine;
 use crate::reporting::report_queue::{ReportRequest, Requester};
 use crate::restart::old_image::RefusedRestart;
 use crate::restart::parts::Parts;
+use crate::restart::restart_error::RestartError;
 use crate::serving::{Ended, Server};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
@@ -194,9 +195,9 @@ impl Server {
         }
     }
 
-    fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {
+    fn refuse_restart(&mut self, why: &RestartError, requester: Option<ControlClient>) {
         self.parts.engine.measures.restarts.refused += 1;
-        let why = one_line(&why);
+        let why = one_line(why);
         self.mark(Event::RestartRefused, &why);
         error!("hot restart refused, continuing to serve: {why}");
         self.service_manager.end_reload(clock::now());

@@ -9,13 +9,14 @@ use std::fs;
 const CRATES: [&str; 4] = ["rustix", "mio", "libc", "connect"];
 
 /// What the daemon may name of std; the rest makes system calls.
-const OF_STD: [&str; 25] = [
+const OF_STD: [&str; 26] = [
     "array",
     "backtrace",
     "borrow",
     "cell",
     "cmp",
     "collections",
+    "convert",
     "error",
     "ffi",
     "fmt",

@@ -13,7 +13,7 @@ pub(super) fn run(arguments: &[OsString]) -> i32 {
     let (answer, status) = match Task::from_words(arguments) {
         Ok(Task::ReadSnapshot(options)) => match dry_run(&options) {
             Ok(answer) => (answer, 0),
-            Err(why) => (why, 1),
+            Err(why) => (why.to_string(), 1),
         },
         Ok(other) => panic!("a trial that is none: {other:?}"),
         Err(e) => (e.to_string().lines().next().unwrap_or_default().to_owned(), 1),
