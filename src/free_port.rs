@@ -35,10 +35,10 @@ const NAME: &str = "poolcounterd";
 ///
 /// A reset also loses what the client has not read yet. So this is undone unless the daemon is
 /// to end right now: after any error, and at a signal. A hot restart undoes it too.
-pub fn free_port(pid: i32) -> Result<String, String> {
-    let explained = |e| format!("process {pid}: {e}");
+pub fn free_port(pid: i32) -> io::Result<String> {
+    let explained = |e| io::Error::other(format!("process {pid}: {e}"));
     let daemon = Daemon::find(pid).map_err(explained)?;
-    let signals = sys::take_over_signals().map_err(|e| e.to_string())?;
+    let signals = sys::take_over_signals()?;
     let freed = daemon.leave_no_remains(&signals);
     if freed.is_err() {
         // What refused it before refuses it now.
@@ -181,7 +181,7 @@ mod tests {
         // The first process, and this one with other tests' sockets, have other names.
         let own = i32::try_from(std::process::id()).expect("a process id");
         for pid in [0, -1, 1, own, i32::MIN, i32::MAX] {
-            let error = free_port(pid).unwrap_err();
+            let error = free_port(pid).unwrap_err().to_string();
             assert!(error.starts_with(&format!("process {pid}: ")), "{error}");
         }
     }

@@ -156,14 +156,9 @@ fn first_uptime(places: Vec<Place>) -> Result<String, String> {
 
 /// If no server answers, the first error is the most telling: ::1 is tried after 127.0.0.1.
 fn ask_in_turn(places: &[Place]) -> Result<String, String> {
-    let mut first = None;
-    for place in places {
-        match place.uptime() {
-            Ok(answer) => return Ok(answer),
-            Err(e) => drop(first.get_or_insert(e)),
-        }
-    }
-    Err(first.unwrap_or_default())
+    let (first, others) = (&places[0], &places[1..]);
+    let uptime = |place: &Place| place.uptime().ok();
+    first.uptime().or_else(|e| others.iter().find_map(uptime).ok_or(e))
 }
 
 /// Does not panic if standard output is closed.
