@@ -305,15 +305,10 @@ fn set_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Result<()> {
 
 /// The snapshot that an old image of this process left, if any.
 pub(crate) fn inherited_snapshot() -> io::Result<Option<OwnedFd>> {
-    let Ok(handoff) = env::var(HANDOFF_VARIABLE) else {
+    let handoff = env::var(HANDOFF_VARIABLE).unwrap_or_default();
+    let Some(fd) = handoff.strip_prefix(&format!("{}:", process::id())) else {
         return Ok(None);
     };
-    let Some((pid, fd)) = handoff.split_once(':') else {
-        return Ok(None);
-    };
-    if pid != process::id().to_string() {
-        return Ok(None);
-    }
     let no_snapshot =
         |why: &dyn Display| io::Error::other(format!("{HANDOFF_VARIABLE}={handoff}: {why}"));
     let fd = fd.parse().map_err(|e: ParseIntError| no_snapshot(&e))?;
