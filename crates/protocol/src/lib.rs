@@ -1,4 +1,4 @@
-//! Bytes → lines → commands, and replies in both directions; queries;
+//! Bytes → lines → commands, and replies in both directions; queries; answers to orders;
 //! keys and times as text. The engine, the reports, the daemon, the client and the command call it. It may know
 //! nothing but bytes: it decides nothing and, without std, names no socket, file, clock or thread.
 //!

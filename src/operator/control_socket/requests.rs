@@ -124,50 +124,28 @@ struct RequestKind {
     parse: fn(&[u8]) -> Result<Request, RefusedOrder>,
 }
 
-const KINDS: &[RequestKind] = &[
-    RequestKind {
-        form: "RESTART [JSON list of arguments]",
-        help: "hot restart, with the same or another command line",
-        parse: parse_restart,
-    },
-    RequestKind {
-        form: "DRAIN",
-        help: "no new clients; exit when the last has left",
-        parse: |rest| alone(Request::Drain, rest),
-    },
-    RequestKind {
-        form: "DRAINED",
-        help: "answered when the drain is over",
-        parse: |rest| alone(Request::Drained, rest),
-    },
-    RequestKind {
-        form: "UNDRAIN",
-        help: "new clients again",
-        parse: |rest| alone(Request::Undrain, rest),
-    },
-    RequestKind {
-        form: "LOG [FILTER]",
-        help: "what to log, as --log; without FILTER, shows it",
-        parse: parse_log,
-    },
-    RequestKind { form: "RULES [--json]", help: "the rules, and what they do", parse: parse_rules },
-    RequestKind {
-        form: "RULE SET name [FOR 30m] pattern ...",
-        help: "a rule as in the file; or RULE OFF name, RULE RESET name",
-        parse: parse_rule,
-    },
-    RequestKind {
-        form: "FREE [--json] [--dry-run] KEY k|#n|HOST a [MAX]",
-        help: "closes the holders of key k, client n, or host a; MAX is 20",
-        parse: parse_free,
-    },
-    RequestKind {
-        form: "STATS [FULL | JSON | KEYS | KEY | ...]",
-        help: "statistics, as on the port",
-        parse: parse_stats,
-    },
-    RequestKind { form: "HELP", help: "this", parse: |rest| alone(Request::Help, rest) },
-];
+macro_rules! kinds {
+    ($($form:literal, $help:literal, $parse:expr;)*) => {
+        const KINDS: &[RequestKind] =
+            &[$(RequestKind { form: $form, help: $help, parse: $parse },)*];
+    };
+}
+
+kinds! {
+    "RESTART [JSON list of arguments]", "hot restart, with the same or another command line",
+        parse_restart;
+    "DRAIN", "no new clients; exit when the last has left", |rest| alone(Request::Drain, rest);
+    "DRAINED", "answered when the drain is over", |rest| alone(Request::Drained, rest);
+    "UNDRAIN", "new clients again", |rest| alone(Request::Undrain, rest);
+    "LOG [FILTER]", "what to log, as --log; without FILTER, shows it", parse_log;
+    "RULES [--json]", "the rules, and what they do", parse_rules;
+    "RULE SET name [FOR 30m] pattern ...",
+        "a rule as in the file; or RULE OFF name, RULE RESET name", parse_rule;
+    "FREE [--json] [--dry-run] KEY k|#n|HOST a [MAX]",
+        "closes the holders of key k, client n, or host a; MAX is 20", parse_free;
+    "STATS [FULL | JSON | KEYS | KEY | ...]", "statistics, as on the port", parse_stats;
+    "HELP", "this", |rest| alone(Request::Help, rest);
+}
 
 /// The answer to `HELP`; the line end appended to it makes a blank line.
 pub(crate) fn help() -> String {
