@@ -75,7 +75,7 @@ fn sorted<'a>(
     state: EngineState,
     pools: impl IntoIterator<Item = PoolState<'a>>,
 ) -> (EngineState, Vec<PoolState<'a>>) {
-    let mut pools: Vec<PoolState> = pools.into_iter().collect();
+    let mut pools: Vec<PoolState<'_>> = pools.into_iter().collect();
     pools.sort_by(|one, other| one.key.cmp(&other.key));
     (state, pools)
 }

@@ -68,7 +68,7 @@ fn exists(wanted: &Wanted, existing: &[Listener]) -> bool {
 
 fn bind_missing(
     wanted: &[Wanted],
-    reuse: &ReusePort,
+    reuse: &ReusePort<'_>,
     port: Option<u16>,
     errors: &mut Vec<ListenError>,
 ) -> Vec<Listener> {
@@ -90,7 +90,7 @@ fn bind_missing(
 }
 
 /// Binds the `wanted` listener. `there` is the same with the port to bind.
-fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Listener> {
+fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort<'_>) -> io::Result<Listener> {
     match wanted {
         Wanted::Tcp(wanted) => {
             let there = there.tcp_address().unwrap_or(wanted.address);
@@ -106,7 +106,7 @@ fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Li
 }
 
 /// A TCP socket bound to `address`.
-fn bind_tcp(address: SocketAddr, reuse: &ReusePort) -> io::Result<OwnedFd> {
+fn bind_tcp(address: SocketAddr, reuse: &ReusePort<'_>) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(named("socket"))?;

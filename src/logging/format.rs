@@ -34,7 +34,7 @@ impl Write for LogWriter {
 
 /// The journal adds time and name itself, and reads the priority from the start of
 /// the line (sd-daemon(3)).
-fn write_for_journal(out: &mut env_logger::fmt::Formatter, record: &Record) -> io::Result<()> {
+fn write_for_journal(out: &mut env_logger::fmt::Formatter, record: &Record<'_>) -> io::Result<()> {
     let priority = match record.level() {
         Level::Error => 3,
         Level::Warn => 4,

@@ -153,11 +153,11 @@ impl Logger {
 }
 
 impl Log for Logger {
-    fn enabled(&self, metadata: &Metadata) -> bool {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         self.read_filter().parsed.enabled(metadata)
     }
 
-    fn log(&self, record: &Record) {
+    fn log(&self, record: &Record<'_>) {
         if !self.read_filter().parsed.matches(record) {
             return;
         }
@@ -173,7 +173,7 @@ impl Log for Logger {
 
 /// Logs a panic regardless of the filter. The standard library's own message could
 /// block.
-fn log_panic(panic: &PanicHookInfo) {
+fn log_panic(panic: &PanicHookInfo<'_>) {
     let Some(logger) = LOGGER.get() else {
         return;
     };

@@ -174,7 +174,7 @@ impl Stderr {
 }
 
 /// Waits until a write to `fd` would not block, at most for `timeout`.
-pub(super) fn has_room(fd: BorrowedFd, timeout: &Timespec) -> bool {
+pub(super) fn has_room(fd: BorrowedFd<'_>, timeout: &Timespec) -> bool {
     let mut wanted = [PollFd::new(&fd, PollFlags::OUT)];
     poll(&mut wanted, Some(timeout)).is_ok_and(|ready| ready > 0)
 }

@@ -167,7 +167,7 @@ impl ReportQueue {
 
     /// Makes reports until those of this turn cost enough, but at least one: no queue
     /// waits for another one to be empty.
-    fn answer(&mut self, maker: &Maker, answers: &mut Answers) {
+    fn answer(&mut self, maker: &Maker<'_>, answers: &mut Answers) {
         let nothing = Scan::default();
         loop {
             // Alternates between the kinds, so that neither waits for a crowd of the other.
@@ -293,7 +293,7 @@ impl Maker<'_> {
         text.into_bytes()
     }
 
-    fn query(&self, query: &Query, view: &ReportView, scan: &Scan) -> String {
+    fn query(&self, query: &Query, view: &ReportView<'_>, scan: &Scan) -> String {
         match query {
             Query::Json => written(&json::report(view, &(self.figures)(), scan)),
             Query::History => written(&self.history.report(view)),

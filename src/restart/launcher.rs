@@ -113,8 +113,8 @@ impl Launcher {
         &mut self,
         arguments: &[OsString],
         binary: BinaryIdentity,
-        descriptors: &[BorrowedFd],
-        write: impl FnOnce(&mut Out) -> io::Result<()>,
+        descriptors: &[BorrowedFd<'_>],
+        write: impl FnOnce(&mut Out<'_>) -> io::Result<()>,
     ) -> Result<Infallible, RestartError> {
         let written = self.files.renew().and_then(|()| self.files.write_snapshot(write));
         written.map_err(RestartError::NotWritten)?;
@@ -210,7 +210,7 @@ impl TrialFiles {
     /// Writes the snapshot.
     pub(crate) fn write_snapshot(
         &self,
-        write: impl FnOnce(&mut Out) -> io::Result<()>,
+        write: impl FnOnce(&mut Out<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let copy = self.snapshot.try_clone().map_err(named("fcntl(F_DUPFD_CLOEXEC)"))?;
         let mut file = File::from(copy);
@@ -298,7 +298,7 @@ fn spare_descriptors(count: usize) -> io::Result<()> {
 }
 
 /// Without flags, execve(2) hands these descriptors to the new image.
-fn set_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Result<()> {
+fn set_flags(descriptors: &[BorrowedFd<'_>], flags: FdFlags) -> io::Result<()> {
     let set = |fd| fcntl_setfd(fd, flags).map_err(named("fcntl(F_SETFD)"));
     descriptors.iter().try_for_each(set)
 }

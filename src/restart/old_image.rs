@@ -143,7 +143,7 @@ impl Restart {
             connections: parts.clients.len(),
             locks: parts.engine.lock_count(),
         };
-        let write = |out: &mut Out| write(out, &state, parts);
+        let write = |out: &mut Out<'_>| write(out, &state, parts);
         let kept = || {
             let connections = parts.clients.iter().map(|(_, c)| c.stream.socket().as_fd());
             let all = descriptors(parts, &[]).into_iter().chain(connections);
@@ -199,7 +199,7 @@ impl Restart {
         let descriptors = descriptors(parts, &opened);
         let state = self.state_of(parts, &opened);
         let state = ServerState { requester, restarts_again: is_repeated, rules_file, ..state };
-        let write = |out: &mut Out| write(out, &state, parts);
+        let write = |out: &mut Out<'_>| write(out, &state, parts);
         let failed = self.launcher.hand_over(&arguments, binary, &descriptors, write);
         self.launcher.files.clear();
         abandon(opened);
@@ -249,7 +249,7 @@ pub(crate) fn unchanged_options(are_unchanged: bool) -> &'static str {
 }
 
 /// Writes the daemon's whole state record by record, without copying it first.
-fn write(out: &mut Out, state: &ServerState, parts: &Parts) -> io::Result<()> {
+fn write(out: &mut Out<'_>, state: &ServerState, parts: &Parts) -> io::Result<()> {
     snapshot::write(out, state, parts.clients.states(), parts.engine.pool_states())
 }
 

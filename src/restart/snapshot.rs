@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
     }
 
     fn next_pool(&mut self) -> Result<PoolState<'a>, SnapshotError> {
-        let pool: PoolState = next(&mut self.records)?;
+        let pool: PoolState<'_> = next(&mut self.records)?;
         self.check_clients(pool.clients())?;
         Ok(pool)
     }

@@ -98,7 +98,7 @@ impl Trial {
         launcher: &mut Launcher,
         arguments: Vec<OsString>,
         summary: Summary,
-        write: impl FnOnce(&mut Out) -> io::Result<()>,
+        write: impl FnOnce(&mut Out<'_>) -> io::Result<()>,
         kept: impl FnOnce() -> Vec<RawFd>,
     ) -> io::Result<Self> {
         // `getpid` and `getppid` expect that they can't fail.
@@ -271,7 +271,7 @@ fn run_new_binary(
     table: &OwnTable,
     launcher: &Launcher,
     arguments: &[OsString],
-    write: impl FnOnce(&mut Out) -> io::Result<()>,
+    write: impl FnOnce(&mut Out<'_>) -> io::Result<()>,
     kept: impl FnOnce() -> Vec<RawFd>,
 ) -> io::Result<()> {
     launcher.files.write_snapshot(write)?;

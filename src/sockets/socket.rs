@@ -118,7 +118,7 @@ pub(crate) fn peer_name(socket: &OwnedFd) -> String {
 
 /// The peer's address, of TCP. An error if the peer has left.
 pub(crate) fn peer_address(socket: impl AsFd) -> Result<SocketAddr, Errno> {
-    canonical(getpeername(socket)?.ok_or(Errno::NOTCONN)?.try_into()?)
+    Ok(canonical(getpeername(socket)?.ok_or(Errno::NOTCONN)?.try_into()?))
 }
 
 /// The address that the socket is bound to. EAFNOSUPPORT for a family other than IPv4 and IPv6: the
@@ -126,7 +126,7 @@ pub(crate) fn peer_address(socket: impl AsFd) -> Result<SocketAddr, Errno> {
 pub(crate) fn own_address(socket: impl AsFd) -> Result<SocketAddr, Errno> {
     match getsockname(socket) {
         Err(Errno::OPNOTSUPP) => Err(Errno::AFNOSUPPORT),
-        name => canonical(name?.try_into()?),
+        name => Ok(canonical(name?.try_into()?)),
     }
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn tell(operator: &Socket, line: &str) {
 
 /// A dual-stack socket reports an IPv4 client as an IPv4-mapped IPv6 address,
 /// `[::ffff:10.1.2.3]:4711`, which is converted back (ipv6(7)).
-fn canonical(mut address: SocketAddr) -> Result<SocketAddr, Errno> {
+fn canonical(mut address: SocketAddr) -> SocketAddr {
     address.set_ip(address.ip().to_canonical());
-    Ok(address)
+    address
 }

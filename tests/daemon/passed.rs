@@ -111,7 +111,7 @@ fn pass_anything(random: &mut Random) {
         let Some(client) = clients.get_mut(n) else { continue };
         client.set_nonblocking(true).expect("non-blocking");
         for _ in 0..1 + random.next() % 3 {
-            peers.extend(pass_something(client, random));
+            peers.push(pass_something(client, random));
         }
         if random.next() % 3 == 0 {
             clients.remove(n);
@@ -125,7 +125,7 @@ fn pass_anything(random: &mut Random) {
 
 /// The operator may have been refused, or its buffer be full. Returns the peer of the
 /// lingering socket.
-fn pass_something(client: &mut UnixStream, random: &mut Random) -> Option<TcpStream> {
+fn pass_something(client: &mut UnixStream, random: &mut Random) -> TcpStream {
     if random.next() % 3 == 0 {
         let _ = client.write_all(random.one_of(&[b"LOG info\n", b"STATS FULL\nLO"]));
     }
@@ -152,5 +152,5 @@ fn pass_something(client: &mut UnixStream, random: &mut Random) -> Option<TcpStr
         // This process has the last copy.
         sockopt::set_socket_linger(&lingering.socket, None).expect("SO_LINGER");
     }
-    Some(lingering.peer)
+    lingering.peer
 }

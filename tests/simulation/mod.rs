@@ -20,6 +20,7 @@ mod invariants;
 #[path = "../../crates/engine/tests/model/simulation/model.rs"]
 mod model;
 mod operator;
+#[expect(clippy::unnecessary_wraps, reason = "the signatures are the real ones")]
 pub(crate) mod os;
 #[path = "../support/random.rs"]
 pub(crate) mod random;

@@ -250,7 +250,7 @@ pub(crate) mod mio {
     impl Registry {
         pub(crate) fn register(
             &self,
-            source: &mut SourceFd,
+            source: &mut SourceFd<'_>,
             token: Token,
             interest: Interest,
         ) -> io::Result<()> {
@@ -260,7 +260,7 @@ pub(crate) mod mio {
 
         pub(crate) fn reregister(
             &self,
-            source: &mut SourceFd,
+            source: &mut SourceFd<'_>,
             token: Token,
             interest: Interest,
         ) -> io::Result<()> {
@@ -268,7 +268,7 @@ pub(crate) mod mio {
             Ok(kernel(|k| k.rewatch(epoll, *source.0, token.0, flags_of(interest)))?)
         }
 
-        pub(crate) fn deregister(&self, source: &mut SourceFd) -> io::Result<()> {
+        pub(crate) fn deregister(&self, source: &mut SourceFd<'_>) -> io::Result<()> {
             let epoll = self.epoll.as_raw_fd();
             Ok(kernel(|k| k.unwatch(epoll, *source.0))?)
         }
@@ -324,7 +324,7 @@ pub(crate) mod event {
     }
 
     /// Never waits, whatever the timeout, but a reader may read meanwhile.
-    pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<&Timespec>) -> Result<usize, Errno> {
+    pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usize, Errno> {
         let waits = timeout.is_none_or(|timeout| *timeout != Timespec::default());
         kernel(|k| {
             if waits {

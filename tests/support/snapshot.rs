@@ -54,6 +54,6 @@ impl Snapshot {
 }
 
 /// The same state with an owned key.
-pub(crate) fn owned(pool: PoolState) -> PoolState<'static> {
+pub(crate) fn owned(pool: PoolState<'_>) -> PoolState<'static> {
     PoolState { key: Cow::Owned(pool.key.into_owned()), ..pool }
 }

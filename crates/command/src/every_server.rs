@@ -18,7 +18,7 @@ pub(super) fn ask_each<T: Send>(
             thread.map_err(|_| ask(server))
         };
         let threads: Vec<_> = servers.iter().map(start).collect();
-        let answer = |thread: Result<thread::ScopedJoinHandle<T>, T>| match thread {
+        let answer = |thread: Result<thread::ScopedJoinHandle<'_, T>, T>| match thread {
             Ok(thread) => thread.join().expect("an answer"),
             Err(answer) => answer,
         };

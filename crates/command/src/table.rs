@@ -19,7 +19,7 @@ pub(super) struct Cell {
 
 /// A cell of a report, for people.
 impl From<table::Cell<'_>> for Cell {
-    fn from(cell: table::Cell) -> Cell {
+    fn from(cell: table::Cell<'_>) -> Cell {
         let text = match cell {
             table::Cell::Seconds(s) => duration_text(s),
             // As in a rule.

@@ -155,7 +155,7 @@ fn interact(
     }
 }
 
-fn draw(view: &View, chosen: &mut Choices) -> io::Result<()> {
+fn draw(view: &View<'_>, chosen: &mut Choices) -> io::Result<()> {
     let (width, height) = screen_size();
     keep_in_view(view, chosen, width.into(), height.into());
     let mut out = io::stdout().lock();

@@ -130,7 +130,7 @@ impl Signals {
     pub(super) fn spawn(
         &self,
         command: &mut Command,
-        kept: Option<BorrowedFd>,
+        kept: Option<BorrowedFd<'_>>,
     ) -> io::Result<Child> {
         let (mask, on_child) = (self.before, self.on_child);
         let kept = kept.map(|kept| kept.as_raw_fd());

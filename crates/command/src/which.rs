@@ -22,7 +22,7 @@ pub(super) fn which(servers: &[ServerName], key: &[u8], hash_slots: Option<u32>)
         None => Some(key.to_vec()),
         Some(slots) => key_in_slots(key, slots),
     };
-    let choices: Option<Vec<Choice>> = forms(&key)
+    let choices: Option<Vec<Choice<'_>>> = forms(&key)
         .into_iter()
         .map(|key| Some(Choice { servers: names(servers, &in_slots(&key)?), key }))
         .collect();

@@ -16,7 +16,7 @@ impl Engine {
     pub(super) fn decide_by_rules(
         &mut self,
         client: ClientId,
-        request: &Acquire,
+        request: &Acquire<'_>,
         found: FoundKey,
         now: Time,
     ) -> Option<Reply> {
@@ -58,7 +58,12 @@ impl Engine {
     }
 
     /// The client's wait has begun.
-    fn record_wait(&mut self, client: ClientId, request: &Acquire, limited: &LimitedRequest) {
+    fn record_wait(
+        &mut self,
+        client: ClientId,
+        request: &Acquire<'_>,
+        limited: &LimitedRequest<'_>,
+    ) {
         if let Some(wait) = self.stacks[client.slot as usize].top() {
             let wait = &mut self.locks[wait as usize];
             wait.set_workers(request.workers);

@@ -179,7 +179,7 @@ struct FormerClient;
 impl Engine {
     /// `ACQ4ME`, `ACQ4ANY`: gives the lock, refuses it, or lets the client wait
     /// (no answer yet).
-    pub fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
+    pub fn acquire(&mut self, client: ClientId, request: &Acquire<'_>, now: Time) {
         let Ok(top) = self.top_lock(client, now) else {
             return;
         };
@@ -203,7 +203,7 @@ impl Engine {
         phase.waits().then(|| self.refuse(Reply::WaitForResponse))
     }
 
-    fn try_acquire(&mut self, client: ClientId, request: &Acquire, now: Time) -> Option<Reply> {
+    fn try_acquire(&mut self, client: ClientId, request: &Acquire<'_>, now: Time) -> Option<Reply> {
         if request.key.is_empty() || request.workers == 0 || request.max_queue == 0 {
             return Some(Reply::BadSyntax);
         }
@@ -230,7 +230,7 @@ impl Engine {
     fn decide(
         &mut self,
         client: ClientId,
-        request: &Acquire,
+        request: &Acquire<'_>,
         found: FoundKey,
         matches: Matches,
         now: Time,
@@ -264,7 +264,7 @@ impl Engine {
     /// Follows a request, and the lock that it got or waits for.
     #[cold]
     #[inline(never)]
-    fn follow(&mut self, request: &FollowedRequest, answer: Option<Reply>, now: Time) {
+    fn follow(&mut self, request: &FollowedRequest<'_>, answer: Option<Reply>, now: Time) {
         if matches!(answer, None | Some(Reply::Locked)) {
             if let Some(lock) = self.stacks[request.client.slot as usize].top() {
                 self.locks[lock as usize].weight = request.weight;

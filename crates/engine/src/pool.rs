@@ -109,7 +109,7 @@ pub(super) struct QueueLen {
 
 /// Decides about a request from the numbers in it.
 #[inline(always)]
-pub(super) fn verdict(request: &Acquire, queue: QueueLen) -> Verdict {
+pub(super) fn verdict(request: &Acquire<'_>, queue: QueueLen) -> Verdict {
     if queue.all >= request.max_queue {
         Verdict::Full
     } else if queue.holders < request.workers {

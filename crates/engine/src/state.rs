@@ -209,7 +209,7 @@ impl Engine {
         Ok(engine)
     }
 
-    fn resume_pool(&mut self, state: PoolState, resumed: &mut Resumed) -> Result<(), BadState> {
+    fn resume_pool(&mut self, state: PoolState<'_>, resumed: &mut Resumed) -> Result<(), BadState> {
         check_pool(&state)?;
         let hash = self.pools.hash_aside(&state.key);
         if self.pools.find(&state.key, hash).is_some() {
@@ -365,7 +365,7 @@ fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 
-fn check_pool(state: &PoolState) -> Result<(), BadState> {
+fn check_pool(state: &PoolState<'_>) -> Result<(), BadState> {
     // Two fast searches instead of one loop over the bytes: keys are most of the data
     // of a hot restart.
     let is_key = |key: &[u8]| !key.is_empty() && !key.contains(&b' ') && !key.contains(&b'\n');

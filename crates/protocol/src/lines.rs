@@ -235,21 +235,18 @@ mod tests {
         found
     }
 
-    fn text(line: &str) -> Option<Vec<u8>> {
-        Some(line.as_bytes().to_vec())
+    fn texts(lines: &[&str]) -> Vec<Option<Vec<u8>>> {
+        lines.iter().map(|line| Some(line.as_bytes().to_vec())).collect()
     }
 
     #[test]
     fn one_carriage_return_before_the_line_feed_is_dropped() {
-        assert_eq!(
-            lines_of(b"a\r\nb\r\r\n\rc\n\n", &[]),
-            [text("a"), text("b\r"), text("\rc"), text("")]
-        );
+        assert_eq!(lines_of(b"a\r\nb\r\r\n\rc\n\n", &[]), texts(&["a", "b\r", "\rc", ""]));
     }
 
     #[test]
     fn an_unfinished_line_is_no_line() {
-        assert_eq!(lines_of(b"a\nRELEASE", &[]), [text("a")]);
+        assert_eq!(lines_of(b"a\nRELEASE", &[]), texts(&["a"]));
     }
 
     #[test]
@@ -258,7 +255,7 @@ mod tests {
         let long = [vec![b'x'; LINE_BYTES_MAX], b"\nnext\n".to_vec()].concat();
         for cuts in [vec![], vec![1], vec![LINE_BYTES_MAX - 1], vec![LINE_BYTES_MAX]] {
             assert_eq!(lines_of(&fits, &cuts), [Some(vec![b'x'; LINE_BYTES_MAX - 1])]);
-            assert_eq!(lines_of(&long, &cuts), [None, text("next")]);
+            assert_eq!(lines_of(&long, &cuts), [None, Some(b"next".to_vec())]);
         }
     }
 

@@ -5,7 +5,7 @@ use core::slice::Iter;
 /// Takes the next field from `bytes`, and the space behind it. Fields are separated by runs
 /// of spaces. Decimal digits are a number; anything else counts as 0. A number that is too
 /// large becomes the largest one (the reference wraps at 32 bits).
-pub(super) fn next_number(bytes: &mut Iter<u8>) -> u64 {
+pub(super) fn next_number(bytes: &mut Iter<'_, u8>) -> u64 {
     let mut number: u64 = 0;
     let mut are_digits = true;
     for &byte in bytes.skip_while(|&&byte| byte == b' ').take_while(|&&byte| byte != b' ') {

@@ -30,22 +30,22 @@ const FREQUENT: [Event; 3] = [Event::Rule, Event::Log, Event::Free];
 const DETAIL_CHARS_MAX: usize = 160;
 
 /// A value of a point, from what happened since the one before; `None` if there was nothing to measure.
-type ValueIn = fn(&Period) -> Option<u64>;
+type ValueIn = fn(&Period<'_>) -> Option<u64>;
 
 /// What a point contains: the name of each value, how many of the unit in which it is kept
 /// make one of the unit in which it is shown, and the value.
 const COLUMNS: [(&str, f64, ValueIn); 11] = [
-    ("requests_per_s", 10.0, |period| period.growth(|totals| totals.requests)),
-    ("acquired_per_s", 10.0, |period| period.growth(|totals| totals.acquired)),
-    ("queue_full_per_s", 10.0, |period| period.growth(|totals| totals.queue_full)),
-    ("timeouts_per_s", 10.0, |period| period.growth(|totals| totals.timeouts)),
+    ("requests_per_s", 10.0, |period| Some(period.growth(|totals| totals.requests))),
+    ("acquired_per_s", 10.0, |period| Some(period.growth(|totals| totals.acquired))),
+    ("queue_full_per_s", 10.0, |period| Some(period.growth(|totals| totals.queue_full))),
+    ("timeouts_per_s", 10.0, |period| Some(period.growth(|totals| totals.timeouts))),
     ("held", 1.0, |period| Some(period.engine.counters.processing_workers)),
     ("waiting", 1.0, |period| Some(period.engine.counters.waiting_workers)),
     ("wait_median_s", 1e6, |period| period.wait_us(50)),
     ("wait_p95_s", 1e6, |period| period.wait_us(95)),
     ("hold_median_s", 1e6, |period| period.hold_us(50)),
     ("hold_p95_s", 1e6, |period| period.hold_us(95)),
-    ("cpu", 1e7, |period| period.growth(|totals| totals.cpu_ns / 1_000)),
+    ("cpu", 1e7, |period| Some(period.growth(|totals| totals.cpu_ns / 1_000))),
 ];
 
 /// A value of each of [`COLUMNS`]; `None` if there was nothing to measure.
@@ -170,7 +170,7 @@ impl History {
     }
 
     /// What is served.
-    pub fn report(&self, view: &ReportView) -> HistoryReport {
+    pub fn report(&self, view: &ReportView<'_>) -> HistoryReport {
         let is_recent = |mark: &&Mark| view.age_ns(mark.at) <= POINTS_MAX as u64 * PERIOD_NS;
         let mark = |mark: &Mark| MarkJson {
             time: view.wall(mark.at),
@@ -236,8 +236,8 @@ impl Period<'_> {
         COLUMNS.map(|(_, _, value_in)| value_in(self).map(value))
     }
 
-    fn growth(&self, of: fn(&Totals) -> u64) -> Option<u64> {
-        Some(of(self.after).saturating_sub(of(self.before)))
+    fn growth(&self, of: fn(&Totals) -> u64) -> u64 {
+        of(self.after).saturating_sub(of(self.before))
     }
 
     fn wait_us(&self, percent: u64) -> Option<u64> {

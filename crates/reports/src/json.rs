@@ -28,7 +28,7 @@ const ROWS: usize = 20;
 const TOP_ROWS: usize = 10;
 
 /// Makes the report.
-pub fn report(view: &ReportView, figures: &ServerFigures, scan: &Scan) -> Report {
+pub fn report(view: &ReportView<'_>, figures: &ServerFigures, scan: &Scan) -> Report {
     let engine = view.engine;
     let age_s = |since: Time| seconds(view.age_ns(since));
     let counters = Counters::ALL.iter().map(|c| (c.name.to_owned(), (c.get)(&engine.counters)));
@@ -95,7 +95,7 @@ fn times_s(counters: &Counters, times: &Times) -> BTreeMap<String, f64> {
 }
 
 /// Of holds, or of waits.
-fn measurements(view: &ReportView, of_holds: bool) -> Vec<Measurement> {
+fn measurements(view: &ReportView<'_>, of_holds: bool) -> Vec<Measurement> {
     let measures = view.engine.measures.locks.iter();
     let measures = measures.filter(|(_, outcome, _)| outcome.is_of_hold() == of_holds);
     let measurement = |(mode, outcome, histogram): (Mode, LockOutcome, &Histogram)| Measurement {
@@ -116,7 +116,7 @@ fn values(histogram: &Histogram, scale: &Scale, per_unit: f64) -> Buckets {
     }
 }
 
-fn rules(view: &ReportView, orders: RuleOrders) -> RuleFigures {
+fn rules(view: &ReportView<'_>, orders: RuleOrders) -> RuleFigures {
     RuleFigures {
         in_force: view.engine.rules().in_force().len(),
         by_orders: orders.rules,
@@ -126,7 +126,7 @@ fn rules(view: &ReportView, orders: RuleOrders) -> RuleFigures {
     }
 }
 
-fn groups(view: &ReportView, scan: &Scan) -> Vec<GroupRow> {
+fn groups(view: &ReportView<'_>, scan: &Scan) -> Vec<GroupRow> {
     let group = |(n, group): (usize, &Group)| {
         let (counts, gauges) = (&group.counts, scan.of_group(n));
         GroupRow {
@@ -149,12 +149,12 @@ fn groups(view: &ReportView, scan: &Scan) -> Vec<GroupRow> {
 }
 
 /// The most important keys, first.
-pub(super) fn keys(view: &ReportView, scan: &Scan) -> impl Iterator<Item = KeyRow> {
+pub(super) fn keys(view: &ReportView<'_>, scan: &Scan) -> impl Iterator<Item = KeyRow> {
     scan.keys().into_iter().map(|row| key(view, row, view.key(&row.key)))
 }
 
 /// A key, of which `text` is shown.
-pub(super) fn key(view: &ReportView, row: &Row, text: String) -> KeyRow {
+pub(super) fn key(view: &ReportView<'_>, row: &Row, text: String) -> KeyRow {
     KeyRow {
         key: text,
         group: view.group(row.group),
@@ -168,7 +168,7 @@ pub(super) fn key(view: &ReportView, row: &Row, text: String) -> KeyRow {
     }
 }
 
-fn old_hold(view: &ReportView, hold: &OldHold) -> HoldRow {
+fn old_hold(view: &ReportView<'_>, hold: &OldHold) -> HoldRow {
     HoldRow {
         key: view.key(&hold.row.key),
         group: view.group(hold.row.group),
@@ -183,7 +183,7 @@ fn old_hold(view: &ReportView, hold: &OldHold) -> HoldRow {
 }
 
 /// At most `rows_max` addresses, and the others together.
-pub(super) fn clients(view: &ReportView, scan: &Scan, rows_max: usize) -> Vec<ClientRow> {
+pub(super) fn clients(view: &ReportView<'_>, scan: &Scan, rows_max: usize) -> Vec<ClientRow> {
     let all = scan.addresses();
     let rows = all.rows.iter().take(rows_max);
     let rows = rows.map(|(address, row)| (view.address(address), *row));
@@ -198,7 +198,12 @@ pub(super) fn clients(view: &ReportView, scan: &Scan, rows_max: usize) -> Vec<Cl
 }
 
 /// At most `rows_max` rows of each ranking.
-pub(super) fn top(view: &ReportView, subject: Subject, counted: &Counted, rows_max: usize) -> Top {
+pub(super) fn top(
+    view: &ReportView<'_>,
+    subject: Subject,
+    counted: &Counted,
+    rows_max: usize,
+) -> Top {
     let rows = |ranking, per_unit| top_rows(view, subject, ranking, per_unit).take(rows_max);
     Top {
         from: view.wall(counted.began),
@@ -212,7 +217,7 @@ pub(super) fn top(view: &ReportView, subject: Subject, counted: &Counted, rows_m
 
 /// `per_unit`: how much of a count makes one of the report's.
 fn top_rows(
-    view: &ReportView,
+    view: &ReportView<'_>,
     subject: Subject,
     ranking: &[Ranked],
     per_unit: f64,
@@ -232,7 +237,7 @@ fn top_rows(
     })
 }
 
-pub(super) fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowRow {
+pub(super) fn slow(view: &ReportView<'_>, entry: &SlowLogEntry) -> SlowRow {
     let slow = &entry.slow;
     SlowRow {
         time: view.wall(slow.at),

@@ -52,7 +52,7 @@ fn rows_shown(asked: u32) -> usize {
 }
 
 /// A list.
-pub fn list(list: &List, view: &ReportView, scan: &Scan) -> ListReport {
+pub fn list(list: &List, view: &ReportView<'_>, scan: &Scan) -> ListReport {
     match list {
         List::Keys(rows) => ListReport::Keys(keys(view, scan, *rows)),
         List::Key(key) => ListReport::Key(key_report(view, key)),
@@ -71,11 +71,11 @@ pub fn list(list: &List, view: &ReportView, scan: &Scan) -> ListReport {
     }
 }
 
-pub(super) fn seen(view: &ReportView, scan: &Scan) -> Seen {
+pub(super) fn seen(view: &ReportView<'_>, scan: &Scan) -> Seen {
     Seen { turns: scan.turns, took_s: seconds(view.age_ns(scan.began)) }
 }
 
-fn keys(view: &ReportView, scan: &Scan, rows: u32) -> KeysReport {
+fn keys(view: &ReportView<'_>, scan: &Scan, rows: u32) -> KeysReport {
     KeysReport {
         keys_total: scan.keys_seen,
         matching: None,
@@ -86,7 +86,7 @@ fn keys(view: &ReportView, scan: &Scan, rows: u32) -> KeysReport {
 }
 
 /// The keys that match the pattern of `scan`, which is that of `query`.
-pub fn matching_keys(query: &MatchingKeys, view: &ReportView, scan: &Scan) -> ListReport {
+pub fn matching_keys(query: &MatchingKeys, view: &ReportView<'_>, scan: &Scan) -> ListReport {
     let found = scan.found();
     let row = |row: &&Row| {
         let text = if view.is_private { HIDDEN.to_owned() } else { key_text(&row.key) };
@@ -103,7 +103,7 @@ pub fn matching_keys(query: &MatchingKeys, view: &ReportView, scan: &Scan) -> Li
     })
 }
 
-fn key_report(view: &ReportView, key: &[u8]) -> KeyReport {
+fn key_report(view: &ReportView<'_>, key: &[u8]) -> KeyReport {
     let rules = view.engine.rules();
     let matches = rules.matching(key);
     let pool = view.engine.pool(key);
@@ -129,7 +129,7 @@ fn key_report(view: &ReportView, key: &[u8]) -> KeyReport {
     }
 }
 
-fn lock_row(view: &ReportView, lock: LockView) -> LockRow {
+fn lock_row(view: &ReportView<'_>, lock: LockView<'_>) -> LockRow {
     let is_endless = |deadline: &Time| deadline.ns_since(lock.since()) >= UNLIMITED_NS;
     let deadline = lock.deadline().filter(|deadline| !is_endless(deadline));
     LockRow {
@@ -143,7 +143,7 @@ fn lock_row(view: &ReportView, lock: LockView) -> LockRow {
     }
 }
 
-fn clients(view: &ReportView, scan: &Scan, rows: u32) -> ClientsReport {
+fn clients(view: &ReportView<'_>, scan: &Scan, rows: u32) -> ClientsReport {
     let rows = json::clients(view, scan, rows_shown(rows));
     ClientsReport {
         addresses: scan.addresses().addresses,
@@ -153,7 +153,7 @@ fn clients(view: &ReportView, scan: &Scan, rows: u32) -> ClientsReport {
     }
 }
 
-fn slow(view: &ReportView, rows: u32) -> SlowReport {
+fn slow(view: &ReportView<'_>, rows: u32) -> SlowReport {
     let all = view.engine.observer.slow_log();
     SlowReport {
         slow_total: all.len(),
@@ -166,11 +166,12 @@ fn slow(view: &ReportView, rows: u32) -> SlowReport {
 }
 
 /// The locks of `clients`, which are closed, or would be.
-pub fn freed(view: &ReportView, clients: &[ClientId], is_dry_run: bool) -> FreedReport {
-    let locks: Vec<LockView> =
+pub fn freed(view: &ReportView<'_>, clients: &[ClientId], is_dry_run: bool) -> FreedReport {
+    let locks: Vec<LockView<'_>> =
         clients.iter().flat_map(|client| view.engine.locks_of(*client)).collect();
     let holds = locks.iter().filter(|lock| lock.is_held()).count();
-    let row = |lock: &LockView| FreedRow { lock: lock_row(view, *lock), key: key_text(lock.key()) };
+    let row =
+        |lock: &LockView<'_>| FreedRow { lock: lock_row(view, *lock), key: key_text(lock.key()) };
     FreedReport {
         freed: clients.len(),
         dry_run: is_dry_run,

@@ -35,7 +35,12 @@ const RENAMED: [(&str, &str); 4] = [
 ];
 
 /// `/metrics`, with at most this number of the most requested keys.
-pub fn metrics(view: &ReportView, figures: &ServerFigures, scan: &Scan, hot_keys: usize) -> String {
+pub fn metrics(
+    view: &ReportView<'_>,
+    figures: &ServerFigures,
+    scan: &Scan,
+    hot_keys: usize,
+) -> String {
     let mut text = MetricsText::default();
     write_counters(&mut text, view);
     write_measures(&mut text, view);
@@ -53,7 +58,7 @@ pub fn metrics(view: &ReportView, figures: &ServerFigures, scan: &Scan, hot_keys
 }
 
 /// The counters of `STATS` under modern names: `total_acquired` is `acquired_total`.
-fn write_counters(text: &mut MetricsText, view: &ReportView) {
+fn write_counters(text: &mut MetricsText, view: &ReportView<'_>) {
     let has_fate = |counter: &&Counter| FATES.iter().any(|(other, _)| other.name == counter.name);
     for counter in Counters::ALL.iter().filter(|counter| !has_fate(counter)) {
         let name = counter.name.strip_prefix("total_").unwrap_or(counter.name);
@@ -72,7 +77,7 @@ fn write_counters(text: &mut MetricsText, view: &ReportView) {
     }
 }
 
-fn write_measures(text: &mut MetricsText, view: &ReportView) {
+fn write_measures(text: &mut MetricsText, view: &ReportView<'_>) {
     let measures = &view.engine.measures;
     for (name, of_holds, what) in
         [("poolcounter_wait_seconds", false, "Waits"), ("poolcounter_hold_seconds", true, "Holds")]
@@ -93,7 +98,7 @@ fn write_measures(text: &mut MetricsText, view: &ReportView) {
     }
 }
 
-fn write_ages(text: &mut MetricsText, view: &ReportView, scan: &Scan) {
+fn write_ages(text: &mut MetricsText, view: &ReportView<'_>, scan: &Scan) {
     let age_s = |since| seconds(view.age_ns(since));
     for (name, since, help) in [
         ("poolcounter_oldest_hold_seconds", scan.oldest_hold, "Age of the oldest lock."),
@@ -105,7 +110,7 @@ fn write_ages(text: &mut MetricsText, view: &ReportView, scan: &Scan) {
 
 /// Of each group of keys that the file of rules names, and of `other`, all other keys. The
 /// counts of `other` begin with the first rule.
-fn write_groups(text: &mut MetricsText, view: &ReportView, scan: &Scan) {
+fn write_groups(text: &mut MetricsText, view: &ReportView<'_>, scan: &Scan) {
     let rules = view.engine.rules();
     let all = || rules.groups().iter().enumerate();
     type Gauge = fn(GroupGauges) -> u64;
@@ -163,7 +168,7 @@ fn write_group_counts(text: &mut MetricsText, groups: &[Group]) {
     }
 }
 
-fn write_connections(text: &mut MetricsText, view: &ReportView, figures: &ServerFigures) {
+fn write_connections(text: &mut MetricsText, view: &ReportView<'_>, figures: &ServerFigures) {
     let open = figures.connections;
     text.single("poolcounter_connections", GAUGE, "Connections that are open.", open);
     let name = "poolcounter_ended_connections_total";
@@ -173,7 +178,7 @@ fn write_connections(text: &mut MetricsText, view: &ReportView, figures: &Server
     }
 }
 
-fn write_daemon(text: &mut MetricsText, view: &ReportView, figures: &ServerFigures) {
+fn write_daemon(text: &mut MetricsText, view: &ReportView<'_>, figures: &ServerFigures) {
     let uptime_s = seconds(view.age_ns(view.engine.started()));
     let help = "Since the daemon was started, hot restarts included.";
     text.single("poolcounter_uptime_seconds", GAUGE, help, uptime_s);
@@ -206,7 +211,7 @@ fn write_daemon(text: &mut MetricsText, view: &ReportView, figures: &ServerFigur
 
 /// Distinguishes a start that lost locks from others, even between two scrapes: the second
 /// metric changes without the first (monitoring/alerts.yml).
-fn write_safety(text: &mut MetricsText, view: &ReportView, figures: &ServerFigures) {
+fn write_safety(text: &mut MetricsText, view: &ReportView<'_>, figures: &ServerFigures) {
     let is_safe = figures.is_draining && view.engine.counters.processing_workers == 0;
     let help = "Whether it drains and no lock is held: its end loses none.";
     text.single("poolcounter_safe_to_end", GAUGE, help, u8::from(is_safe));
@@ -230,7 +235,7 @@ fn write_process(text: &mut MetricsText, figures: &ServerFigures) {
     gauge("process_start_time_seconds", help, seconds(figures.started_wall_ns));
 }
 
-fn write_top(text: &mut MetricsText, view: &ReportView, rows: usize) {
+fn write_top(text: &mut MetricsText, view: &ReportView<'_>, rows: usize) {
     let top = view.engine.observer.top_keys_of_full_minute(view.now);
     let name = "poolcounter_hot_key_sampled_one_in";
     let help = "At some time of the last full minute, one request in this many was recorded; 1 if all were.";
@@ -251,7 +256,7 @@ fn write_top(text: &mut MetricsText, view: &ReportView, rows: usize) {
 }
 
 /// Long keys that are the same when cut count as one: a series has one sample.
-fn by_label(view: &ReportView, ranked: &[Ranked], rows: usize) -> Vec<(String, u64)> {
+fn by_label(view: &ReportView<'_>, ranked: &[Ranked], rows: usize) -> Vec<(String, u64)> {
     let mut counts: Vec<(String, u64)> = Vec::new();
     for row in ranked.iter().take(rows) {
         let key = view.key(&row.name);
@@ -269,7 +274,7 @@ const LEFT_OUT: [&str; 2] = [Counters::failed_sends.name, Counters::lock_while_w
 /// `/prometheus`: the names, types and values of the exporters that read `STATS FULL` of the C
 /// daemon, so that their dashboards and alerts keep working. Prometheus advises against such names
 /// today.
-pub fn legacy(view: &ReportView) -> String {
+pub fn legacy(view: &ReportView<'_>) -> String {
     let mut text = MetricsText::default();
     let (counters, times) = (&view.engine.counters, view.engine.times());
     for (name, ns, help) in [

@@ -66,7 +66,7 @@ impl MetricsText {
         self.sample(&format!("{name}_count"), labels, count);
     }
 
-    fn write(&mut self, text: core::fmt::Arguments) {
+    fn write(&mut self, text: core::fmt::Arguments<'_>) {
         self.0.write_fmt(text).expect("a String");
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn limits_of(rules: &Rules, matches: Matches) -> Vec<LimitRow> {
 }
 
 /// The rules in force in the order in which they apply, then the others.
-pub fn list(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> ListReport {
+pub fn list(view: &ReportView<'_>, scan: &Scan, sources: &[RuleSource]) -> ListReport {
     let in_force = view.engine.rules().in_force();
     let row = |source: &RuleSource| {
         // An order during the scan may have changed it, or ended it.

@@ -114,7 +114,7 @@ pub(super) struct Row {
 
 impl Row {
     /// A key, cut to `bytes_max`, in the group of this number.
-    fn of(key: &SeenKey, limiting_rules: LimitingRules, bytes_max: usize) -> Row {
+    fn of(key: &SeenKey<'_>, limiting_rules: LimitingRules, bytes_max: usize) -> Row {
         let SeenKey { pool, group, figures } = *key;
         Row {
             waiters: figures.waiters() as u32,
@@ -142,7 +142,7 @@ pub(super) struct KeyFigures {
 }
 
 impl KeyFigures {
-    fn of(pool: PoolView) -> KeyFigures {
+    fn of(pool: PoolView<'_>) -> KeyFigures {
         let [holders, for_me, for_anyone] = Phase::QUEUED.map(|phase| pool.count(phase));
         let oldest_of = |phase| pool.locks(phase).next().map(|lock| lock.since());
         let [oldest_hold, oldest_for_me, oldest_for_anyone] = Phase::QUEUED.map(oldest_of);
@@ -181,7 +181,7 @@ pub(super) struct LimitingRules {
 }
 
 impl LimitingRules {
-    fn of(pool: PoolView, rules: &Rules, names: &Rc<[String]>) -> LimitingRules {
+    fn of(pool: PoolView<'_>, rules: &Rules, names: &Rc<[String]>) -> LimitingRules {
         let matches = pool.matches();
         let (limiting, denying) = (rules.limiting(matches), rules.denying(matches));
         LimitingRules { names: Rc::clone(names), limiting, denying }
@@ -295,11 +295,11 @@ impl Scan {
         }
     }
 
-    fn limiting_rules(&self, pool: PoolView, rules: &Rules) -> LimitingRules {
+    fn limiting_rules(&self, pool: PoolView<'_>, rules: &Rules) -> LimitingRules {
         LimitingRules::of(pool, rules, &self.rule_names)
     }
 
-    fn add_key(&mut self, key: &SeenKey, rules: &Rules) {
+    fn add_key(&mut self, key: &SeenKey<'_>, rules: &Rules) {
         let SeenKey { pool, figures, .. } = *key;
         let waiters = figures.waiters() as u32;
         let oldest_hold = figures.oldest_hold.unwrap_or_default();
@@ -329,7 +329,7 @@ impl Scan {
     }
 
     /// Counts a key for its rules and its group.
-    fn add_groups(&mut self, key: &SeenKey, rules: &Rules, by_rule: &mut [GroupGauges]) {
+    fn add_groups(&mut self, key: &SeenKey<'_>, rules: &Rules, by_rule: &mut [GroupGauges]) {
         let SeenKey { pool, group, figures } = *key;
         let matches = pool.matches();
         let oldest_hold = figures.oldest_hold.unwrap_or(self.began);
@@ -362,7 +362,7 @@ impl Scan {
         self.groups.get(group).copied().unwrap_or_default()
     }
 
-    fn add_holder(&mut self, holder: LockView, key: &SeenKey, rules: &Rules) {
+    fn add_holder(&mut self, holder: LockView<'_>, key: &SeenKey<'_>, rules: &Rules) {
         if self.newest_old_hold.is_some_and(|newest| newest < holder.sequence()) {
             return;
         }

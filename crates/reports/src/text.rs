@@ -102,7 +102,7 @@ impl Text {
     /// Numbers to the right, words to the left.
     fn table<R: Row>(&mut self, rows: &[R]) {
         let column = |&(column, cell_of): &CellOf<R>| {
-            let cells: Vec<Cell> = rows.iter().map(cell_of).collect();
+            let cells: Vec<Cell<'_>> = rows.iter().map(cell_of).collect();
             let is_number = !cells.iter().any(|cell| matches!(cell, Cell::Text(_)));
             let name = core::iter::once(column.name().to_owned());
             let texts: Vec<String> = name.chain(cells.iter().map(Cell::to_string)).collect();

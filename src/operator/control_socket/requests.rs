@@ -137,7 +137,7 @@ kinds! {
     "DRAIN", "no new clients; exit when the last has left", |rest| alone(Request::Drain, rest);
     "DRAINED", "answered when the drain is over", |rest| alone(Request::Drained, rest);
     "UNDRAIN", "new clients again", |rest| alone(Request::Undrain, rest);
-    "LOG [FILTER]", "what to log, as --log; without FILTER, shows it", parse_log;
+    "LOG [FILTER]", "what to log, as --log; without FILTER, shows it", |rest| Ok(parse_log(rest));
     "RULES [--json]", "the rules, and what they do", parse_rules;
     "RULE SET name [FOR 30m] pattern ...",
         "a rule as in the file; or RULE OFF name, RULE RESET name", parse_rule;
@@ -200,12 +200,10 @@ fn parse_restart(rest: &[u8]) -> Result<Request, RefusedOrder> {
     Ok(Request::Restart(Some(list.into_iter().map(Into::into).collect())))
 }
 
-fn parse_log(rest: &[u8]) -> Result<Request, RefusedOrder> {
-    if rest.is_empty() {
-        return Ok(Request::Log(None));
-    }
+fn parse_log(rest: &[u8]) -> Request {
     // Invalid UTF-8 becomes an invalid filter.
-    Ok(Request::Log(Some(String::from_utf8_lossy(rest).into_owned())))
+    let filter = || String::from_utf8_lossy(rest).into_owned();
+    Request::Log((!rest.is_empty()).then(filter))
 }
 
 fn parse_stats(rest: &[u8]) -> Result<Request, RefusedOrder> {

@@ -81,7 +81,7 @@ impl Connections {
     /// If a peer is wrongly served or refused.
     pub(crate) fn check_events(
         &mut self,
-        events: &ConnectionEvents,
+        events: &ConnectionEvents<'_>,
         options: &Options,
     ) -> Result<(), Violation> {
         self.note_endings(events)?;
@@ -135,7 +135,7 @@ impl Connections {
     fn decide_held(
         &mut self,
         then: &[KernelEvent],
-        events: &ConnectionEvents,
+        events: &ConnectionEvents<'_>,
         options: &Options,
     ) -> Result<(), Violation> {
         let now_ns = kernel(|k| k.now_ns);
@@ -181,7 +181,7 @@ impl Connections {
     fn refuse_one_too_many(
         &mut self,
         peer: u32,
-        events: &ConnectionEvents,
+        events: &ConnectionEvents<'_>,
         options: &Options,
     ) -> Result<(), Violation> {
         let Some(place) = self.held.iter().position(|it| it.newcomer.peer == peer) else {
@@ -209,7 +209,7 @@ impl Connections {
     fn has_ending(
         &self,
         newcomer: &AcceptedPeer,
-        events: &ConnectionEvents,
+        events: &ConnectionEvents<'_>,
         options: &Options,
     ) -> bool {
         let is_full = options.max_connections.is_some_and(|max| self.open.len() >= max);
@@ -223,7 +223,7 @@ impl Connections {
         &mut self,
         mut newcomer: AcceptedPeer,
         then: &[KernelEvent],
-        events: &ConnectionEvents,
+        events: &ConnectionEvents<'_>,
         options: &Options,
     ) -> Result<(), Violation> {
         newcomer.note_what_is_known(events);
@@ -255,7 +255,7 @@ impl Connections {
         &mut self,
         new_client: &AcceptedPeer,
         admitted: bool,
-        events: &ConnectionEvents,
+        events: &ConnectionEvents<'_>,
         options: &Options,
     ) -> Result<(), Violation> {
         let &AcceptedPeer { peer, ip, is_over } = new_client;
@@ -311,7 +311,7 @@ impl Connections {
     }
 
     /// Invariant: Each client that leaves counts once, with one reason.
-    fn note_endings(&mut self, events: &ConnectionEvents) -> Result<(), Violation> {
+    fn note_endings(&mut self, events: &ConnectionEvents<'_>) -> Result<(), Violation> {
         let counters = &mut self.counters;
         let has_happened = |what: KernelEvent| events.seen.contains(&what);
         let failed: Vec<u32> = events
@@ -468,7 +468,7 @@ struct AcceptedPeer {
 
 impl AcceptedPeer {
     /// The daemon may have asked for its address when it was over.
-    fn note_what_is_known(&mut self, events: &ConnectionEvents) {
+    fn note_what_is_known(&mut self, events: &ConnectionEvents<'_>) {
         self.is_over |= events.seen.contains(&KernelEvent::PeerUnknown(self.peer));
     }
 }

@@ -190,7 +190,7 @@ impl SocketScript {
 }
 
 impl fmt::Display for SocketScript {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.iter().try_for_each(|step| writeln!(f, "  {step:?}"))
     }
 }

@@ -291,7 +291,7 @@ pub(crate) mod io {
 
     pub(crate) fn pwritev2(
         fd: impl AsFd,
-        slices: &[IoSlice],
+        slices: &[IoSlice<'_>],
         _at: u64,
         _flags: ReadWriteFlags,
     ) -> Result<usize, Errno> {

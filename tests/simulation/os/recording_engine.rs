@@ -28,14 +28,14 @@ impl EngineCall {
 
 impl EngineCall {
     /// When it was called.
-    pub(crate) fn now(&self) -> Option<Time> {
+    pub(crate) fn now(&self) -> Time {
         match *self {
             EngineCall::Acquire { now, .. }
             | EngineCall::Release { now, .. }
             | EngineCall::Disconnect { now, .. }
             | EngineCall::DisconnectAll { now, .. }
             | EngineCall::Expire { now }
-            | EngineCall::Rules { now, .. } => Some(now),
+            | EngineCall::Rules { now, .. } => now,
         }
     }
 }
@@ -51,7 +51,7 @@ pub(crate) struct OwnedAcquire {
 }
 
 impl OwnedAcquire {
-    pub(crate) fn of(request: &Acquire) -> Self {
+    pub(crate) fn of(request: &Acquire<'_>) -> Self {
         let Acquire { mode, key, workers, max_queue, timeout_s } = *request;
         OwnedAcquire { mode, key: key.to_vec(), workers, max_queue, timeout_s }
     }
@@ -74,7 +74,7 @@ impl Engine {
         Engine { real: Real::new(seed, now), asked: Vec::new() }
     }
 
-    pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
+    pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire<'_>, now: Time) {
         self.asked.push(EngineCall::Acquire { client, request: OwnedAcquire::of(request), now });
         self.real.acquire(client, request, now);
     }

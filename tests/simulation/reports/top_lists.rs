@@ -59,7 +59,7 @@ impl RequestHistory {
         addresses: &ClientAddresses,
     ) {
         use Reply::{BadSyntax, LockHeld, WaitForResponse};
-        let Some(now) = asked.now() else { return };
+        let now = asked.now();
         let minute = minute_of(now.as_ns());
         for end in ends {
             let (key, host) = (end.key.clone(), addresses.host(end.client.serial));

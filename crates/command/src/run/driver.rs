@@ -53,7 +53,7 @@ fn now() -> Moment {
 }
 
 /// Asks for the lock, and runs the command; returns how it ended, or why it did not run.
-pub(super) fn drive(task: &Task, stderr: &StderrThread) -> Ending {
+pub(super) fn drive(task: &Task<'_>, stderr: &StderrThread) -> Ending {
     let key = String::from_utf8_lossy(&task.request.key).into_owned();
     let subject = Subject { key, command: task.command[0].clone() };
     let mut machine = Machine::new(task.plan.clone(), now());

@@ -102,7 +102,7 @@ impl Choices {
     }
 
     /// What a keyboard command does. `fitting` rows of the list are on the screen.
-    pub(super) fn react(&mut self, key: KeyEvent, view: &View, fitting: usize) -> Reaction {
+    pub(super) fn react(&mut self, key: KeyEvent, view: &View<'_>, fitting: usize) -> Reaction {
         if key.kind == KeyEventKind::Release {
             return Reaction::Drawn;
         }
@@ -143,7 +143,7 @@ impl Choices {
     }
 
     /// Not Esc: a key that arrives in pieces begins with it.
-    fn react_in_list(&mut self, code: KeyCode, view: &View, fitting: usize) -> Reaction {
+    fn react_in_list(&mut self, code: KeyCode, view: &View<'_>, fitting: usize) -> Reaction {
         let last = view.table().map_or(0, |table| table.columns.len()).saturating_sub(1);
         match code {
             KeyCode::Char('n') => return Reaction::NextServer,
@@ -172,7 +172,7 @@ impl Choices {
     }
 
     /// Shows the key of the selected row alone, unless it has none.
-    fn open(&mut self, view: &View) {
+    fn open(&mut self, view: &View<'_>) {
         let Some(table) = view.table() else { return };
         let shown = self.apply(table);
         let Some(row) = shown.rows.get(self.selected) else { return };
@@ -222,7 +222,7 @@ mod tests {
         ScreenData { list: Some(list), ..ScreenData::nothing_yet(server, asked) }
     }
 
-    fn press(chosen: &mut Choices, view: &View, codes: &[KeyCode]) -> Reaction {
+    fn press(chosen: &mut Choices, view: &View<'_>, codes: &[KeyCode]) -> Reaction {
         let press = |chosen: &mut Choices, code: &KeyCode| {
             let reaction = chosen.react(KeyEvent::new(*code, KeyModifiers::NONE), view, 2);
             chosen.keep_in_view(view.table().map_or(0, |t| chosen.apply(t).rows.len()), 2);

@@ -45,7 +45,7 @@ const SERVERS_MIN: usize = 3;
 
 /// The lines of the screen, at most `height` of them, each at most `width` wide.
 pub(super) fn screen(
-    view: &View,
+    view: &View<'_>,
     chosen: &Choices,
     width: usize,
     height: usize,
@@ -87,12 +87,12 @@ pub(super) fn screen(
 
 /// How many rows of a list a screen of this height shows, besides the names of columns
 /// and the help; at least one, so that each key moves something.
-pub(super) fn rows_that_fit(view: &View, height: usize) -> usize {
+pub(super) fn rows_that_fit(view: &View<'_>, height: usize) -> usize {
     height.saturating_sub(head(&view.servers, 0, height).len() + 3).max(1)
 }
 
 /// Scrolls so that what is chosen is on the screen.
-pub(super) fn keep_in_view(view: &View, chosen: &mut Choices, width: usize, height: usize) {
+pub(super) fn keep_in_view(view: &View<'_>, chosen: &mut Choices, width: usize, height: usize) {
     let fitting = rows_that_fit(view, height);
     let rows = view.table().map_or(0, |table| chosen.apply(table).rows.len());
     chosen.keep_in_view(rows, fitting);
@@ -107,13 +107,13 @@ pub(super) fn keep_in_view(view: &View, chosen: &mut Choices, width: usize, heig
     }
 }
 
-fn lines_of_key(view: &View, key: &ChosenKey, width: usize) -> Vec<(Style, String)> {
+fn lines_of_key(view: &View<'_>, key: &ChosenKey, width: usize) -> Vec<(Style, String)> {
     let data = view.servers.iter().find(|data| data.server == key.server);
     key_lines(key, data.copied(), width)
 }
 
 /// The lists. If there is no room for all titles, only the chosen one.
-fn tabs(view: &View, chosen: &Choices, width: usize) -> String {
+fn tabs(view: &View<'_>, chosen: &Choices, width: usize) -> String {
     let listed = view.list.as_deref().map(List::listed).filter(|(listed, all)| listed < all);
     let mut count = listed.map_or(String::new(), |(listed, all)| format!(": {listed} of {all}"));
     if let Some(covered) = view.list.as_deref().and_then(|list| list.value(COVERED)) {
@@ -154,7 +154,7 @@ fn list(table: &Table, chosen: &Choices, width: usize) -> Vec<(Style, String)> {
 
 /// A row whose name, in its last column, is cut to what the others leave.
 fn row_line(row: &Row, shown: &[usize], widths: &[Width], width: usize) -> String {
-    let mut cells: Vec<Cow<str>> = row.texts().into_iter().map(Cow::Borrowed).collect();
+    let mut cells: Vec<Cow<'_, str>> = row.texts().into_iter().map(Cow::Borrowed).collect();
     let others: usize = shown.iter().rev().skip(1).map(|&number| widths[number].columns + 1).sum();
     if let Some(last) = cells.last_mut() {
         *last = cut(last, width.saturating_sub(others), is_utf8_output()).into_owned().into();
@@ -359,8 +359,8 @@ mod tests {
         ScreenData { list: Some(list), ..nothing("wiki1") }
     }
 
-    fn trouble(why: &str) -> Option<Trouble> {
-        Some(Trouble { why: why.to_owned(), is_closed: false, status: 75 })
+    fn trouble(why: &str) -> Trouble {
+        Trouble { why: why.to_owned(), is_closed: false, status: 75 }
     }
 
     fn head_of(servers: &[&ScreenData]) -> Vec<(Style, String)> {
@@ -421,7 +421,7 @@ mod tests {
     fn a_screen_is_never_exceeded() {
         let long =
             data(&[Column::For, Column::Rule, Column::Key], &[&["1", &"x".repeat(70_000), "3"]]);
-        let odd = ScreenData { trouble: trouble(&"\x1b[31mx".repeat(50)), ..long };
+        let odd = ScreenData { trouble: Some(trouble(&"\x1b[31mx".repeat(50))), ..long };
         let many: Vec<ScreenData> = (0..50).map(|n| nothing(&format!("server{n}"))).collect();
         let key = ChosenKey { server: "wiki1".into(), key: "k".repeat(500), skipped: 1 };
         for (width, height) in [(0, 0), (1, 1), (5, 3), (200, 100)] {
@@ -459,7 +459,7 @@ mod tests {
             keep_in_view(&healthy, &mut chosen, 80, height);
             assert_eq!((chosen.selected, chosen.skipped), (1, skipped), "{height}");
         }
-        let troubled = ScreenData { trouble: trouble("silent"), ..two_rows.clone() };
+        let troubled = ScreenData { trouble: Some(trouble("silent")), ..two_rows.clone() };
         let troubled = View::of(vec![&troubled]);
         let mut chosen = Choices { selected: 1, ..Choices::all_of(TopList::Keys) };
         keep_in_view(&troubled, &mut chosen, 60, 8);
@@ -500,7 +500,10 @@ mod tests {
         };
         let a = of("a", 9, &[&["5", "0", "1s", "p"], &["1", "0", "9s", "q"]]);
         let b = of("b", 1, &[&["2", "0", "9s", "r"]]);
-        let c = ScreenData { trouble: trouble("silent"), ..of("c", 1, &[&["8", "0", "1s", "s"]]) };
+        let c = ScreenData {
+            trouble: Some(trouble("silent")),
+            ..of("c", 1, &[&["8", "0", "1s", "s"]])
+        };
         let lines = screen(&View::of(vec![&a, &b, &c]), &Choices::all_of(TopList::Keys), 80, 20);
         let lines: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
         assert!(lines[5].contains("[k keys now: 3 of 10]"), "{lines:#?}");

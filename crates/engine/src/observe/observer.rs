@@ -226,7 +226,7 @@ impl Observer {
     /// Counts a decided request. No answer means that it waits.
     pub(crate) fn count_request(
         &mut self,
-        request: &FollowedRequest,
+        request: &FollowedRequest<'_>,
         answer: Option<Reply>,
         now: Time,
     ) {

@@ -117,7 +117,7 @@ fn sample() -> (EngineState, Vec<PoolState<'static>>) {
 }
 
 #[track_caller]
-fn refused(why: &'static str, change: impl Fn(&mut EngineState, &mut Vec<PoolState>)) {
+fn refused(why: &'static str, change: impl Fn(&mut EngineState, &mut Vec<PoolState<'_>>)) {
     let (mut state, mut pools) = sample();
     change(&mut state, &mut pools);
     let pools = pools.into_iter().map(Ok::<_, BadState>);

@@ -151,7 +151,7 @@ pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: boo
     }
 }
 
-fn text_of(list: &List, view: &ReportView, scan: &Scan) -> String {
+fn text_of(list: &List, view: &ReportView<'_>, scan: &Scan) -> String {
     text(&lists::list(list, view, scan)) + "\n"
 }
 

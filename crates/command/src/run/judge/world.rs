@@ -474,7 +474,7 @@ impl World {
 
     pub(super) fn restart_hot(&mut self, server: usize) {
         let engine = &self.servers[server].engine;
-        let pools: Vec<Result<PoolState, BadState>> = engine.pool_states().map(Ok).collect();
+        let pools: Vec<Result<PoolState<'_>, BadState>> = engine.pool_states().map(Ok).collect();
         let seed = HashSeed::new([3, 4]);
         let resumed = Engine::resume(engine.state(), pools, seed, time(self.now));
         self.servers[server].engine = resumed.expect("a state");

@@ -309,7 +309,7 @@ impl Model {
     }
 
     /// The numbers are those of docs/reference/protocol.md.
-    pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
+    pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire<'_>, now: Time) {
         let mine = || self.locks.iter().filter(|lock| lock.client == client);
         // 1. four locks held or waited for already
         if mine().count() == 4 {
@@ -550,7 +550,7 @@ impl Model {
 
     fn add(
         &mut self,
-        (client, request): (ClientId, &Acquire),
+        (client, request): (ClientId, &Acquire<'_>),
         state: State,
         now: Time,
         deadline_ns: Option<u128>,
