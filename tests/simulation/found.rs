@@ -331,6 +331,25 @@ fn a_new_http_client_is_served_as_soon_as_there_is_room() {
     check_started_by(Start::Socket, arguments, steps);
 }
 
+/// All sixteen wait for the same report; then a new client may take the place of one that has it.
+///
+/// Fails if `Server::send_owed` ends the pause only when a connection has closed.
+#[test]
+fn an_http_client_that_has_its_answer_makes_room() {
+    let what = Say::Http("HEAD /stats.json HTTP/1.1\r\nHost: a\r\n\r\n");
+    let ask = |place| {
+        let connect = Step::Connect { place, to: HTTP, room: (5000, 3000) };
+        [connect, Step::Say { place, what, cut: 0 }]
+    };
+    // They make the report take many turns.
+    let mut steps = vec![Step::Advance { ms: 3000 }, Step::Crowd { clients: 60 }];
+    steps.extend([TURN; 30]);
+    steps.extend((54..71).flat_map(ask));
+    steps.push(Step::ArriveAll);
+    steps.extend([TURN; 100]);
+    check("-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531", steps);
+}
+
 /// After accept(2) had failed for HTTP, it was called again as soon as a connection could be
 /// evicted.
 ///

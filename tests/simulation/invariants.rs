@@ -275,7 +275,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     check_signals()?;
     check_drain_listeners(play)?;
     check_waiting_clients(play)?;
-    check_waiting_http_clients()?;
+    check_waiting_http_clients(play)?;
     service_manager::check_sleep(until_ns)?;
     memory::check_sleep(play, until_ns)?;
     if let Some(run_out_ns) = play.oracle.model.next_run_out_ns() {

@@ -259,8 +259,9 @@ pub(crate) fn check_waiting_clients(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Invariant: The loop does not sleep while an HTTP client waits to be accepted and there is room.
-pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
+/// Invariant: The loop does not sleep while an HTTP client waits to be accepted and there is room,
+/// also if it is that of one that has its answer.
+pub(crate) fn check_waiting_http_clients(play: &Play) -> Result<(), Violation> {
     let waiting = map_listening_sockets(|socket| match (&socket.local, &socket.role) {
         (Some(LocalAddress::Tcp(address)), SocketRole::Listening(queue))
             if address.port() == HTTP_PORT =>
@@ -275,7 +276,8 @@ pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
         let is_scarce = k.descriptors_max < 20_000;
         (k.connections_to(HTTP).len(), is_scarce || k.now_ns < changed_ns + 2_000_000_000)
     });
-    if waiting > 0 && open < HTTP_CONNECTIONS_MAX && !is_excused {
+    let has_room = open < HTTP_CONNECTIONS_MAX || play.http_clients.any_is_answered();
+    if waiting > 0 && has_room && !is_excused {
         Err(format!("it sleeps with {open} HTTP connections, but {waiting} wait"))
     } else {
         Ok(())

@@ -181,6 +181,11 @@ impl HttpClients {
         self.all.values().any(waits)
     }
 
+    /// Whether the daemon has sent any open client its whole answer.
+    pub(crate) fn any_is_answered(&self) -> bool {
+        self.open.iter().any(|peer| self.all[peer].stage == HttpStage::Closing)
+    }
+
     /// The daemon has received these bytes.
     pub(crate) fn receive(&mut self, peer: u32, bytes: &[u8], moments: &mut Moments) {
         let Some(session) = self.all.get_mut(&peer) else { return };
