@@ -65,17 +65,9 @@ pub(crate) mod fs {
 
 /// What the parent process passes.
 pub(crate) mod env {
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
     pub(crate) use std::env::{args_os, current_exe, var, var_os, vars_os};
-
-    /// The path that was executed, as the parent process spelled it: relative to the working
-    /// directory of that moment, or empty if the kernel does not report it.
-    pub(crate) fn executed_path() -> &'static Path {
-        Path::new(OsStr::from_bytes(crate::platform::sys::executed_path().to_bytes()))
-    }
 
     /// Whether the file at `path` is the one that runs. Without /proc it is taken for it.
     pub(crate) fn is_running_file(path: &Path) -> bool {

@@ -6,7 +6,7 @@ use crate::platform::failed_call::{errno, named};
 use mio::Poll;
 use rustix::io::{DupFlags, Errno, FdFlags, fcntl_setfd};
 use rustix::process::Pid;
-use std::ffi::{CStr, CString, NulError, OsString};
+use std::ffi::{CStr, CString, NulError, OsStr, OsString};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,16 +18,18 @@ use std::path::Path;
 
 pub(crate) use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-/// AT_EXECFN, getauxval(3); empty if the kernel does not report it. rustix looks for getauxval by
-/// dlsym(3), and finds none in a static binary.
-pub(crate) fn executed_path() -> &'static CStr {
+/// The path that was executed, as the parent process spelled it: relative to the working directory of
+/// that moment, or empty if the kernel does not report it. AT_EXECFN, getauxval(3): rustix looks for
+/// that by dlsym(3), and finds none in a static binary.
+pub(crate) fn executed_path() -> &'static Path {
     // SAFETY: it reads what the kernel has passed to this process.
     let path = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
     if path.is_null() {
-        return c"";
+        return Path::new("");
     }
     // SAFETY: the kernel has put a string there, which stays as long as the process does.
-    unsafe { CStr::from_ptr(path) }
+    let path = unsafe { CStr::from_ptr(path) };
+    Path::new(OsStr::from_bytes(path.to_bytes()))
 }
 
 /// Signals that the daemon handles. They are blocked and read from a descriptor,

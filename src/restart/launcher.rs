@@ -275,7 +275,7 @@ fn program_path() -> PathBuf {
     // fexecve(3) leaves a descriptor's path, which is another file later.
     let is_lasting = |path: &PathBuf| !path.starts_with("/dev/fd") && !path.starts_with("/proc");
     let is_program = |path: &PathBuf| fs::is_file(path) && env::is_running_file(path);
-    let executed = fs::absolute(env::executed_path()).ok();
+    let executed = fs::absolute(sys::executed_path()).ok();
     if let Some(path) = executed.filter(is_lasting).filter(is_program) {
         return path;
     }

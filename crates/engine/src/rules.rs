@@ -16,9 +16,9 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 use behind::RulesBehind;
-use core::num::{NonZeroU8, NonZeroUsize};
+use core::num::NonZeroUsize;
 use groups::Group;
-use matcher::{Matcher, Matches};
+use matcher::{Matcher, Matches, RuleNumber};
 use protocol::Acquire;
 pub use rule::RULES_MAX;
 use rule::Rule;
@@ -63,21 +63,6 @@ pub struct Rules {
     pub(super) groups: Vec<Group>,
     is_active: bool,
     limits_holds: bool,
-}
-
-/// The number of a rule in force, kept with each lock: one or none takes a byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleNumber(NonZeroU8);
-
-impl RuleNumber {
-    /// Numbers begin at 0.
-    pub fn new(number: usize) -> Self {
-        RuleNumber(NonZeroU8::MIN.saturating_add(number as u8))
-    }
-
-    pub(super) fn get(self) -> usize {
-        usize::from(self.0.get() - 1)
-    }
 }
 
 /// A request as rules limit it.

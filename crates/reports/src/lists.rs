@@ -3,18 +3,20 @@
 
 use super::json;
 use super::report_view::{ROWS_BYTES_MAX, ROWS_MAX, ReportView, kind_of, seconds};
-use super::rules::limits_of;
 use super::scan::{Row, Scan};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
+use engine::rules::matcher::Matches;
+use engine::rules::settings::Effect;
+use engine::rules::{RuleInForce, Rules};
 use engine::view::{LockView, Phase};
 use engine::{ClientId, Time};
 use protocol::{List, MatchingKeys, UNLIMITED, key_text};
 use schema::reports::{
     ClientsReport, FreedReport, KeyReport, KeysReport, ListReport, Seen, SlowReport, TopReport,
 };
-use schema::rows::{FreedRow, LockRow};
+use schema::rows::{FreedRow, LimitRow, LockRow};
 use schema::words::{HIDDEN, LockState};
 use serde::Serialize;
 
@@ -127,6 +129,24 @@ fn key_report(view: &ReportView<'_>, key: &[u8]) -> KeyReport {
         limits: limits_of(rules, matches),
         locks: locks.flatten().collect(),
     }
+}
+
+/// For each rule that limits keys that have these matches one, and one for a rule that denies
+/// them: at most six, because there are six limits.
+fn limits_of(rules: &Rules, matches: Matches) -> Vec<LimitRow> {
+    let mut limits = Vec::new();
+    for n in rules.limiting(matches).iter() {
+        let RuleInForce { rule, holders, .. } = &rules.in_force()[n];
+        let holders = rules.total(matches).filter(|(of, _)| *of == n).map(|_| (*holders).into());
+        for (effect, holders) in [(Effect::Limits, holders), (Effect::Denies, None)] {
+            let of_rule = rules.settings(matches, n).filter(|(of, _)| *of == effect);
+            let settings: Vec<String> = of_rule.map(|(_, word)| word).collect();
+            if !settings.is_empty() {
+                limits.push(LimitRow { rule: rule.shown_name().to_owned(), settings, holders });
+            }
+        }
+    }
+    limits
 }
 
 fn lock_row(view: &ReportView<'_>, lock: LockView<'_>) -> LockRow {

@@ -1,4 +1,4 @@
-//! Rules as reports show them: `RULES`, `--check-rules`, and those that limit a key.
+//! Rules as reports show them: `RULES` and `--check-rules`.
 
 use super::lists::{bounded, seen};
 use super::report_view::{ROWS_BYTES_MAX, ReportView, seconds};
@@ -6,15 +6,12 @@ use super::scan::Scan;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec::Vec;
 use engine::Time;
-use engine::rules::matcher::Matches;
 use engine::rules::rule::Rule;
-use engine::rules::settings::Effect;
-use engine::rules::{RULES_MAX, RuleInForce, Rules};
+use engine::rules::{RULES_MAX, Rules};
 use protocol::key_text;
 use schema::reports::{ListReport, RulesReport};
-use schema::rows::{LimitRow, RuleRow};
+use schema::rows::RuleRow;
 use schema::words;
 
 /// A rule, and where it comes from.
@@ -77,24 +74,6 @@ pub fn explain(rules: &Rules, key: &[u8]) -> String {
         rules.settings(matches, n).map(move |(_, word)| format!(" {word} ({name})"))
     });
     format!("{}: group {group}{}\n", key_text(key), settings.collect::<String>())
-}
-
-/// For each rule that limits keys that have these matches one, and one for a rule that denies
-/// them: at most six, because there are six limits.
-pub(super) fn limits_of(rules: &Rules, matches: Matches) -> Vec<LimitRow> {
-    let mut limits = Vec::new();
-    for n in rules.limiting(matches).iter() {
-        let RuleInForce { rule, holders, .. } = &rules.in_force()[n];
-        let holders = rules.total(matches).filter(|(of, _)| *of == n).map(|_| (*holders).into());
-        for (effect, holders) in [(Effect::Limits, holders), (Effect::Denies, None)] {
-            let of_rule = rules.settings(matches, n).filter(|(of, _)| *of == effect);
-            let settings: Vec<String> = of_rule.map(|(_, word)| word).collect();
-            if !settings.is_empty() {
-                limits.push(LimitRow { rule: rule.shown_name().to_owned(), settings, holders });
-            }
-        }
-    }
-    limits
 }
 
 /// The rules in force in the order in which they apply, then the others.

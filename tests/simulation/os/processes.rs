@@ -81,12 +81,6 @@ pub(crate) mod env {
         var_os(name).and_then(|value| value.into_string().ok()).ok_or(())
     }
 
-    /// A shell has searched PATH for a name without a slash.
-    pub(crate) fn executed_path() -> PathBuf {
-        let name = PathBuf::from(kernel(|k| k.arguments[0].clone()));
-        if name.components().count() > 1 { name } else { PROGRAM.into() }
-    }
-
     pub(crate) fn is_running_file(path: &Path) -> bool {
         path == Path::new(PROGRAM)
     }

@@ -3,7 +3,7 @@
 use super::dry_run;
 use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::mio::Poll;
-use crate::simulation::kernel::processes::{ChildExited, Executed};
+use crate::simulation::kernel::processes::{ChildExited, Executed, PROGRAM};
 use crate::simulation::kernel::sockets::{SimulatedSocket, SocketFamily, SocketRole};
 use crate::simulation::kernel::{File, KernelEvent, kernel};
 use rustix::io::Errno;
@@ -13,9 +13,15 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(crate) use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+/// A shell has searched PATH for a name without a slash.
+pub(crate) fn executed_path() -> PathBuf {
+    let name = PathBuf::from(kernel(|k| k.arguments[0].clone()));
+    if name.components().count() > 1 { name } else { PROGRAM.into() }
+}
 
 pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
     Ok(OwnedFd::new(kernel(|k| k.open(File::Signals))?))

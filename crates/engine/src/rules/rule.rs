@@ -2,7 +2,7 @@
 //! the error of each wrong line.
 
 use crate::rules::pattern::Pattern;
-use crate::rules::settings::{RuleSettings, is_setting, seconds};
+use crate::rules::settings::{RuleError, RuleSettings, is_setting, seconds};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -19,24 +19,6 @@ pub const NAME_BYTES_MAX: usize = 32;
 
 /// Stands for the name of a rule that has none, in snapshots.
 const NO_NAME: &str = "-";
-
-/// Why a text is no rule, or a file has no rules, in words for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleError(String);
-
-impl<T: Into<String>> From<T> for RuleError {
-    fn from(why: T) -> Self {
-        RuleError(why.into())
-    }
-}
-
-impl Display for RuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for RuleError {}
 
 /// What the daemon decides about the keys that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -296,7 +278,7 @@ mod tests {
         }
         assert!(Rule::parse_max_hold("k=4294967295").is_ok());
         // Words of a value in quotes: the quote is what is wrong.
-        assert!(Rule::parse_max_hold("'a*=600'").unwrap_err().0.contains("\\x27"));
+        assert!(Rule::parse_max_hold("'a*=600'").unwrap_err().to_string().contains("\\x27"));
     }
 
     #[test]
@@ -325,7 +307,7 @@ mod tests {
             let error = parse_file(bad.as_bytes()).unwrap_err().to_string();
             assert!(error.starts_with(why), "{error}");
         }
-        assert!(parse_file(b"a \xff").unwrap_err().0.contains("not UTF-8"));
+        assert!(parse_file(b"a \xff").unwrap_err().to_string().contains("not UTF-8"));
         assert_eq!(parse_file(many(64).as_bytes()).unwrap().len(), 64);
     }
 }

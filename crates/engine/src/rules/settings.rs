@@ -1,7 +1,6 @@
 //! The settings of rules, one table: how each is written, read and printed, and what it does to
-//! answers. How it does that, `Rules` and `enforcement` say.
+//! answers. How it does that, `Rules` and `enforcement` say. The error of a text that is no rule.
 
-use crate::rules::rule::RuleError;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,6 +8,24 @@ use core::fmt::{self, Display};
 use core::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use core::time::Duration;
 use protocol::{seconds_from_text, time_text};
+
+/// Why a text is no rule, or a file has no rules, in words for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleError(String);
+
+impl<T: Into<String>> From<T> for RuleError {
+    fn from(why: T) -> Self {
+        RuleError(why.into())
+    }
+}
+
+impl Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for RuleError {}
 
 /// A setting of rules.
 #[derive(Debug)]
