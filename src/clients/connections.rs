@@ -93,15 +93,6 @@ pub(crate) enum Fate {
     Gone,
 }
 
-/// Why a client can't be sent what it is owed.
-enum OutputFailure {
-    /// It has left too much unread.
-    Unread,
-    /// No event would tell when there is room.
-    NotWatched,
-    Send(Errno),
-}
-
 impl Clients {
     /// Starts without clients; `options` say which may connect.
     pub(crate) fn new(options: &Options) -> Self {
@@ -143,8 +134,12 @@ impl Clients {
 
     /// Refuses newcomers that are held at a limit and for which there are no `descriptors`.
     pub(crate) fn refuse_surplus(&mut self, descriptors: usize, counters: &mut Counters) {
-        while let Some(newcomer) = self.newcomers.give_up_one(descriptors) {
-            self.refuse_again(&newcomer, counters);
+        while let Some(Newcomer { socket, .. }) = self.newcomers.give_up_one(descriptors) {
+            // By the limit that is reached now.
+            let verdict = self.admission.judge(&socket, self.slots.len());
+            if let Verdict::AtLimit(why) | Verdict::Refused(why) = verdict {
+                refuse(why, counters);
+            }
         }
     }
 
@@ -188,14 +183,6 @@ impl Clients {
             }
         }
         self.newcomers.len() + (self.slots.len() - before) < held
-    }
-
-    /// Refuses a newcomer that was held, by the limit that is reached now.
-    fn refuse_again(&self, newcomer: &Newcomer, counters: &mut Counters) {
-        let verdict = self.admission.judge(&newcomer.socket, self.slots.len());
-        if let Verdict::AtLimit(why) | Verdict::Refused(why) = verdict {
-            refuse(why, counters);
-        }
     }
 
     fn serve(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
@@ -464,7 +451,7 @@ impl Clients {
         };
         connection.output = OutputState::Idle;
         let finishing = connection.stage == ConnectionStage::Finishing;
-        let failure = match connection.stream.flush() {
+        let ended = match connection.stream.flush() {
             Flushed::All if finishing && !connection.owes_answers() => {
                 return self.schedule_close(client);
             }
@@ -472,7 +459,7 @@ impl Clients {
             Flushed::Blocked if connection.stream.exceeds_bound() => {
                 let peer = connection.peer();
                 limited!(warn, "{peer} does not read its answers and is disconnected");
-                OutputFailure::Unread
+                &mut counters.unread_connections
             }
             Flushed::Blocked => match self.watch_writable(client, registry) {
                 Ok(()) => return Fate::Stays,
@@ -482,26 +469,23 @@ impl Clients {
                         error,
                         "#{serial} can no longer be registered with epoll and is closed: {e}"
                     );
-                    OutputFailure::NotWatched
+                    &mut counters.lost_connections
                 }
             },
             Flushed::Failed(e) => {
                 self.record_loss(client, "sendto", e);
-                OutputFailure::Send(e)
+                if matches!(e, Errno::PIPE | Errno::CONNRESET) && !finishing {
+                    counters.failed_sends += 1;
+                    // The next reads return what it sent before, then its end.
+                    self.record_output_failure(client);
+                    return Fate::Stays;
+                }
+                &mut counters.lost_connections
             }
-        };
-        counters.failed_sends += 1;
-        let ended = match failure {
-            // The next reads return what it sent before, then its end.
-            OutputFailure::Send(Errno::PIPE | Errno::CONNRESET) if !finishing => {
-                self.record_output_failure(client);
-                return Fate::Stays;
-            }
-            OutputFailure::Unread => &mut counters.unread_connections,
-            OutputFailure::NotWatched | OutputFailure::Send(_) => &mut counters.lost_connections,
         };
         // The end of its input has counted already.
         *ended += u64::from(!finishing);
+        counters.failed_sends += 1;
         // It may still be connected, waiting for an answer that is lost.
         self.schedule_close(client)
     }
