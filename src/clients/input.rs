@@ -17,21 +17,15 @@ const BUFFER_BYTES: usize = 4 * SHARE_BYTES;
 pub(crate) struct Input {
     buffer: Box<[u8]>,
     used: usize,
-    received: Vec<(ClientId, InputEnd)>,
-}
-
-/// Where a client's bytes end in the buffer, or why there are none.
-#[derive(Clone, Copy)]
-enum InputEnd {
-    At(usize),
-    Unhandled(InputQueue),
-    Failed(Errno),
+    /// With the place in the buffer where each client's bytes end.
+    received: Vec<(ClientId, Received<usize>)>,
 }
 
 /// One client's input to handle.
-pub(crate) enum Received<'a> {
+#[derive(Clone, Copy)]
+pub(crate) enum Received<Bytes> {
     /// Received bytes; none at the end of its input.
-    Bytes(&'a [u8]),
+    Bytes(Bytes),
     /// Input left from an earlier turn: its connection keeps it. With the queue that the
     /// client was in.
     Unhandled(InputQueue),
@@ -56,33 +50,33 @@ impl Input {
         let end = match stream.socket().receive(share) {
             Ok(len) => {
                 self.used += len;
-                InputEnd::At(self.used)
+                Received::Bytes(self.used)
             }
-            Err(e) => InputEnd::Failed(e),
+            Err(e) => Received::Failed(e),
         };
         self.received.push((client, end));
     }
 
     /// Notes that the input of `client` has ended.
     pub(crate) fn record_end(&mut self, client: ClientId) {
-        self.received.push((client, InputEnd::At(self.used)));
+        self.received.push((client, Received::Bytes(self.used)));
     }
 
     /// Notes that `client` has input left from an earlier turn, which comes first.
     pub(crate) fn record_unhandled(&mut self, client: ClientId, queue: InputQueue) {
-        self.received.push((client, InputEnd::Unhandled(queue)));
+        self.received.push((client, Received::Unhandled(queue)));
     }
 
     /// The input to handle, in the order received.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, Received<'_>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, Received<&[u8]>)> {
         let mut start = 0;
         self.received.iter().map(move |&(client, end)| match end {
-            InputEnd::At(end) => {
+            Received::Bytes(end) => {
                 let start = std::mem::replace(&mut start, end);
                 (client, Received::Bytes(&self.buffer[start..end]))
             }
-            InputEnd::Unhandled(queue) => (client, Received::Unhandled(queue)),
-            InputEnd::Failed(e) => (client, Received::Failed(e)),
+            Received::Unhandled(queue) => (client, Received::Unhandled(queue)),
+            Received::Failed(e) => (client, Received::Failed(e)),
         })
     }
 

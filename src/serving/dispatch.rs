@@ -62,7 +62,7 @@ impl<'a> Dispatch<'a> {
     }
 
     /// Returns what it has cost.
-    fn handle_received(&mut self, client: ClientId, received: Received<'_>) -> usize {
+    fn handle_received(&mut self, client: ClientId, received: Received<&[u8]>) -> usize {
         match received {
             Received::Bytes([]) => {
                 self.handle_end_of_input(client);
