@@ -47,14 +47,7 @@ impl Response {
 
     /// The answer to a request that is refused.
     pub(super) fn refused(status: u16) -> Self {
-        let text = match status {
-            404 => "no such page\n",
-            405 => "only GET, HEAD and OPTIONS are served\n",
-            408 => "the request took too long\n",
-            431 => "the head of the request is too long\n",
-            _ => "not a request\n",
-        };
-        Self::text(status, text)
+        Self::text(status, words_of(status).1)
     }
 
     /// The answer to a request for a report.
@@ -78,7 +71,7 @@ impl Response {
              Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
              Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
              Content-Security-Policy: {policy}\r\n\r\n",
-            reason(status),
+            words_of(status).0,
             if part == AnswerPart::Status { 0 } else { body.len() },
         )
         .into_bytes();
@@ -89,16 +82,16 @@ impl Response {
     }
 }
 
-fn reason(status: u16) -> &'static str {
+/// What a status is called, and what it tells who is refused.
+fn words_of(status: u16) -> (&'static str, &'static str) {
     match status {
-        200 => "OK",
-        400 => "Bad Request",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        431 => "Request Header Fields Too Large",
-        503 => "Service Unavailable",
-        _ => "Error",
+        400 => ("Bad Request", "not a request\n"),
+        404 => ("Not Found", "no such page\n"),
+        405 => ("Method Not Allowed", "only GET, HEAD and OPTIONS are served\n"),
+        408 => ("Request Timeout", "the request took too long\n"),
+        431 => ("Request Header Fields Too Large", "the head of the request is too long\n"),
+        503 => ("Service Unavailable", "draining\n"),
+        _ => ("OK", ""),
     }
 }
 
@@ -116,7 +109,7 @@ pub(super) fn find(path: &str, query: &str, is_draining: bool) -> Page {
             None => ready(Response::refused(400)),
         },
         "/-/healthy" => ready(Response::text(200, "healthy\n")),
-        "/-/ready" if is_draining => ready(Response::text(503, "draining\n")),
+        "/-/ready" if is_draining => ready(Response::refused(503)),
         "/-/ready" => ready(Response::text(200, "ready\n")),
         _ => ready(Response::refused(404)),
     }
