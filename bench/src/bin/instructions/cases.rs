@@ -7,6 +7,7 @@ use crate::worst_keys;
 use std::hint::black_box;
 use std::ops::Range;
 
+use engine::counts::statistics::Counters;
 use engine::rules::Rules;
 use engine::rules::rule::Rule;
 use engine::{ClientId, Engine, HashSeed, Time};
@@ -233,9 +234,21 @@ fn conversation() -> Vec<u8> {
 /// The text of `STATS FULL` of a daemon that has worked for a while.
 fn stats_full() -> Work {
     let mut engine = queued(Mode::ForMe);
-    for (n, counter) in engine::counts::statistics::Counters::ALL.iter().enumerate() {
-        *(counter.get_mut)(&mut engine.counters) = 667_967 * (n as u64 + 1);
-    }
+    engine.counters = Counters {
+        total_acquired: 667_967,
+        total_releases: 2 * 667_967,
+        hashtable_entries: 3 * 667_967,
+        processing_workers: 4 * 667_967,
+        waiting_workers: 5 * 667_967,
+        connect_errors: 6 * 667_967,
+        failed_sends: 7 * 667_967,
+        full_queues: 8 * 667_967,
+        lock_mismatch: 9 * 667_967,
+        lock_while_waiting: 10 * 667_967,
+        release_mismatch: 11 * 667_967,
+        processed_count: 12 * 667_967,
+        ..Counters::default()
+    };
     Box::new(move || {
         for n in 0..STATS {
             let now = Time::from_ns(356_437_000_000_000 + u64::from(n));

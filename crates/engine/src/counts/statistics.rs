@@ -23,7 +23,6 @@ macro_rules! counters {
                 kind: CounterKind::$kind,
                 help: $help,
                 get: |counters| counters.$name,
-                get_mut: |counters| &mut counters.$name,
             };)*
 
             /// Every counter: those of `STATS FULL` in its order, then those that
@@ -48,8 +47,6 @@ pub struct Counter {
     pub help: &'static str,
     /// Reads it.
     pub get: fn(&Counters) -> u64,
-    /// Gives access to it.
-    pub get_mut: fn(&mut Counters) -> &mut u64,
 }
 
 /// Whether a statistic only increases.
