@@ -130,15 +130,11 @@ fn bind_tcp(address: SocketAddr, reuse: &ReusePort<'_>) -> io::Result<OwnedFd> {
 
 /// Has `::` serve IPv4 too. For other addresses nothing depends on it.
 fn share_with_v4(socket: &OwnedFd, address: IpAddr) -> Result<(), Errno> {
-    match address {
-        IpAddr::V4(_) => Ok(()),
-        IpAddr::V6(address) => match sockopt::set_ipv6_v6only(socket, false) {
-            Err(e) if address.is_unspecified() || address.to_ipv4_mapped().is_some() => {
-                let is_so = sockopt::ipv6_v6only(socket) == Ok(false);
-                if is_so { Ok(()) } else { Err(e) }
-            }
-            _ => Ok(()),
-        },
+    let IpAddr::V6(address) = address else { return Ok(()) };
+    let depends_on_it = address.is_unspecified() || address.to_ipv4_mapped().is_some();
+    match sockopt::set_ipv6_v6only(socket, false) {
+        Err(e) if depends_on_it && sockopt::ipv6_v6only(socket) != Ok(false) => Err(e),
+        _ => Ok(()),
     }
 }
 

@@ -1,12 +1,7 @@
 //! How many descriptors the process has open, and may have.
 
 use crate::platform::os::fs::read_dir;
-use crate::platform::sys;
-
-/// How many may be open. An administrator may change it (prlimit(1)).
-pub(crate) fn limit() -> usize {
-    usize::try_from(sys::descriptors_max()).unwrap_or(usize::MAX)
-}
+pub(crate) use crate::platform::sys::descriptors_max as limit;
 
 /// Counts those that are open, by listing them: with thousands that takes milliseconds, so it is
 /// for a daemon without clients. `None` without /proc.

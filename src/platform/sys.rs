@@ -60,15 +60,13 @@ pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
     let ignores_hangups = is_ignored(SIGHUP);
     for signal in 1..=libc::SIGRTMAX() {
         let is_ignored = IGNORED.contains(&signal) || signal >= libc::SIGRTMIN();
-        if is_ignored {
-            ignore(signal);
-        } else if signal != SIGHUP || !ignores_hangups {
-            // SAFETY: it installs no handler, so no code runs in signal context. It removes those
-            // of Rust's runtime for SIGSEGV and SIGBUS, which only name the thread whose stack
-            // has overflowed before they abort (std, sys/pal/unix/stack_overflow).
-            // It fails for SIGKILL, SIGSTOP and libc's own signals, as it should.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
+        let is_kept = signal == SIGHUP && ignores_hangups;
+        let disposition = if is_ignored || is_kept { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: it installs no handler, so no code runs in signal context. It removes those
+        // of Rust's runtime for SIGSEGV and SIGBUS, which only name the thread whose stack
+        // has overflowed before they abort (std, sys/pal/unix/stack_overflow).
+        // It fails for SIGKILL, SIGSTOP and libc's own signals, as it should.
+        unsafe { libc::signal(signal, disposition) };
     }
     // SAFETY: the set is plain data, initialised by sigemptyset before use, and
     // outlives the calls that read it. signalfd's descriptor has no other owner.
@@ -121,10 +119,11 @@ pub(crate) fn check_process_ids() -> io::Result<()> {
     }
 }
 
-/// How many descriptors may be open. If the kernel does not tell, as many as it gives.
-#[allow(clippy::unnecessary_cast, reason = "32-bit systems have a narrower type")]
-pub(crate) fn descriptors_max() -> u64 {
-    descriptor_limit().map_or(u64::MAX, |limit| limit.rlim_cur as u64)
+/// How many descriptors may be open: an administrator may change it (prlimit(1)). If the kernel does
+/// not tell, as many as it gives.
+pub(crate) fn descriptors_max() -> usize {
+    let limit = descriptor_limit().map(|limit| limit.rlim_cur);
+    limit.ok().and_then(|limit| limit.try_into().ok()).unwrap_or(usize::MAX)
 }
 
 /// rustix expects that this call can't fail.
@@ -150,11 +149,6 @@ fn is_ignored(signal: i32) -> bool {
         libc::sigaction(signal, std::ptr::null(), &mut old) == 0
             && old.sa_sigaction == libc::SIG_IGN
     }
-}
-
-fn ignore(signal: i32) {
-    // SAFETY: it installs no handler, so no code runs in signal context.
-    unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
 /// Whether this process leads its session. The leader may be outside of this pid

@@ -33,8 +33,8 @@ pub(crate) fn check_process_ids() -> io::Result<()> {
     Ok(())
 }
 
-pub(crate) fn descriptors_max() -> u64 {
-    kernel(|k| k.descriptors_max)
+pub(crate) fn descriptors_max() -> usize {
+    kernel(|k| k.descriptors_max) as usize
 }
 
 pub(crate) fn give_memory_back() {
