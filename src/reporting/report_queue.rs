@@ -156,7 +156,10 @@ impl ReportQueue {
                 request.pattern().is_none_or(|other| Some(other) == pattern.as_deref())
             });
         self.waiting = later;
-        (!requests.is_empty()).then(|| RunningScan::new(requests, pattern.as_deref(), now))
+        let wants = requests.iter().map(|(_, request)| request.wants());
+        let left = wants.fold(ScanParts::default(), ScanParts::and);
+        let scan = Scan::new(now, pattern.as_deref());
+        (!requests.is_empty()).then_some(RunningScan { scan, left, next_slot: 0, requests })
     }
 
     fn end_scan(&mut self) {
@@ -210,18 +213,6 @@ fn cost(request: &ReportRequest, bytes: usize) -> usize {
 }
 
 impl RunningScan {
-    fn new(
-        requests: VecDeque<(Requester, ReportRequest)>,
-        pattern: Option<&[u8]>,
-        now: Time,
-    ) -> Self {
-        let wants = requests.iter().map(|(_, request)| request.wants());
-        let wants = wants.fold(ScanParts::default(), ScanParts::and);
-        let begin = |pattern| Scan::with_pattern(now, pattern);
-        let scan = pattern.map_or_else(|| Scan::new(now), begin);
-        RunningScan { scan, left: wants, next_slot: 0, requests }
-    }
-
     fn is_done(&self) -> bool {
         self.left == ScanParts::default()
     }

@@ -74,10 +74,10 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
         acquire(&mut engine, LIVE_KEYS + n, key.as_bytes(), at_us(2_000_000));
     }
     let now = at_us(200_000_000);
-    let scan = walked("scan", Scan::new(now), &engine);
+    let scan = walked("scan", Scan::new(now, None), &engine);
     // Each key is compared to its end.
     let pattern = b"*revid:*!*";
-    let found = walked("scan with a pattern", Scan::with_pattern(now, pattern), &engine);
+    let found = walked("scan with a pattern", Scan::new(now, Some(pattern)), &engine);
     let figures = ServerFigures::default();
     let mut texts = Vec::new();
     for query in
@@ -126,7 +126,7 @@ fn walked(what: &str, mut scan: Scan, engine: &Engine) -> Scan {
 #[test]
 fn many_requests_for_addresses_cost_little_more_than_one() {
     let engine = Engine::new(HashSeed::new([1, 2]), at_us(0));
-    let mut scan = Scan::new(at_us(0));
+    let mut scan = Scan::new(at_us(0), None);
     for n in 0..10_000 {
         scan.add_connection(&format!("2001:db8:1234:5678:9abc:def0:1234:{n:04x}"), 1, 0);
     }

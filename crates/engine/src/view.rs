@@ -12,13 +12,13 @@ use protocol::Mode;
 impl Engine {
     /// All keys that clients hold or wait for, in no particular order.
     pub fn pools(&self) -> impl Iterator<Item = PoolView<'_>> {
-        self.pools.iter().map(|(_, pool)| PoolView::of(self, pool))
+        self.pools.iter().map(|(_, pool)| PoolView { engine: self, pool })
     }
 
     /// The keys in the places `from` to `to`, of [`Engine::pool_places`], for a walk in
     /// steps: a key stays in its place while a client holds it.
     pub fn pools_in(&self, from: usize, to: usize) -> impl Iterator<Item = PoolView<'_>> {
-        self.pools.in_places(from, to).map(|(_, pool)| PoolView::of(self, pool))
+        self.pools.in_places(from, to).map(|(_, pool)| PoolView { engine: self, pool })
     }
 
     /// How many places there are for keys, taken and free.
@@ -29,7 +29,7 @@ impl Engine {
     /// The pool of `key`, if a client holds it. O(1).
     pub fn pool(&self, key: &[u8]) -> Option<PoolView<'_>> {
         let id = self.pools.find(key, self.pools.hash_aside(key))?;
-        Some(PoolView::of(self, self.pools.get(id)))
+        Some(PoolView { engine: self, pool: self.pools.get(id) })
     }
 
     /// The locks of a client, oldest first. If it waits, the wait is the last one. O(1).
@@ -49,10 +49,6 @@ pub struct PoolView<'a> {
 }
 
 impl<'a> PoolView<'a> {
-    pub(super) fn of(engine: &'a Engine, pool: &'a Pool) -> Self {
-        PoolView { engine, pool }
-    }
-
     /// Any bytes except spaces and line feeds.
     pub fn key(self) -> &'a [u8] {
         self.pool.key()

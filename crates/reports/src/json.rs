@@ -164,7 +164,7 @@ pub(super) fn key(view: &ReportView<'_>, row: &Row, text: String) -> KeyRow {
         oldest_hold_s: seconds(view.age_ns(row.oldest_hold())),
         oldest_wait_s: row.figures.oldest_wait.map(|since| seconds(view.age_ns(since))),
         limited_by: row.limiting_rules.names().cloned().collect(),
-        denied_by: row.limiting_rules.behind().denied_by,
+        denied_by: row.limiting_rules.denied_by(),
     }
 }
 
@@ -178,7 +178,7 @@ fn old_hold(view: &ReportView<'_>, hold: &OldHold) -> HoldRow {
         client: Some(hold.client.serial),
         address: view.peer(hold.client),
         limited_by: hold.row.limiting_rules.names().cloned().collect(),
-        denied_by: hold.row.limiting_rules.behind().denied_by,
+        denied_by: hold.row.limiting_rules.denied_by(),
     }
 }
 

@@ -86,16 +86,15 @@ pub fn stats(query: &Query, engine: &Engine, now: Time, is_private: bool) -> Sta
 
 /// What has to be scanned before `query` can be answered.
 pub fn wants_of(query: &Query) -> ScanParts {
-    let list = match query {
-        Query::Json => return ScanParts { keys: true, clients: true },
-        Query::MatchingKeys(_) => return ScanParts { keys: true, clients: false },
-        Query::List(list) | Query::JsonList(list) => Some(list),
-        _ => None,
+    let (keys, clients) = match query {
+        Query::Json => (true, true),
+        Query::MatchingKeys(_) => (true, false),
+        Query::List(list) | Query::JsonList(list) => {
+            (matches!(list, List::Keys(_)), matches!(list, List::Clients(_)))
+        }
+        _ => (false, false),
     };
-    ScanParts {
-        keys: matches!(list, Some(List::Keys(_))),
-        clients: matches!(list, Some(List::Clients(_))),
-    }
+    ScanParts { keys, clients }
 }
 
 /// Existing scrapers expect this order and wording, and wait for the blank line at the end.

@@ -41,29 +41,6 @@ pub enum RuleOrigin {
     Off,
 }
 
-impl RuleSource {
-    fn is_in_force(&self) -> bool {
-        !matches!(self.origin, RuleOrigin::Below | RuleOrigin::Off)
-    }
-
-    fn shown_origin(&self) -> words::RuleOrigin {
-        match self.origin {
-            RuleOrigin::File => words::RuleOrigin::File,
-            RuleOrigin::Option => words::RuleOrigin::Option,
-            RuleOrigin::Set { .. } => words::RuleOrigin::Set,
-            RuleOrigin::Below => words::RuleOrigin::Below,
-            RuleOrigin::Off => words::RuleOrigin::Off,
-        }
-    }
-
-    fn until(&self) -> Option<Time> {
-        match self.origin {
-            RuleOrigin::Set { until } => until,
-            _ => None,
-        }
-    }
-}
-
 /// What applies to `key`, as a line: its group, and each setting with the rule that it comes
 /// from.
 pub fn explain(rules: &Rules, key: &[u8]) -> String {
@@ -82,18 +59,25 @@ pub fn list(view: &ReportView<'_>, scan: &Scan, sources: &[RuleSource]) -> ListR
     let row = |source: &RuleSource| {
         // An order during the scan may have changed it, or ended it.
         let now = in_force.iter().find(|now| now.rule.identity() == source.rule.identity());
-        let now = now.filter(|_| source.is_in_force());
+        let (from, is_in_force, until) = match source.origin {
+            RuleOrigin::File => (words::RuleOrigin::File, true, None),
+            RuleOrigin::Option => (words::RuleOrigin::Option, true, None),
+            RuleOrigin::Set { until } => (words::RuleOrigin::Set, true, until),
+            RuleOrigin::Below => (words::RuleOrigin::Below, false, None),
+            RuleOrigin::Off => (words::RuleOrigin::Off, false, None),
+        };
+        let now = now.filter(|_| is_in_force);
         let seen = now.map(|_| scan.of_rule(&source.rule));
         RuleRow {
             rule: source.rule.shown_name().to_owned(),
             pattern: source.rule.pattern.to_string(),
             settings: source.rule.settings.words().map(|(_, word)| word).collect(),
-            from: source.shown_origin(),
+            from,
             keys: seen.map(|seen| seen.keys),
             holders: seen.map(|seen| seen.holders),
             waiters: seen.map(|seen| seen.waiters),
             changed: now.map(|now| now.changed),
-            left_s: source.until().map(|until| seconds(until.ns_since(view.now))),
+            left_s: until.map(|until| seconds(until.ns_since(view.now))),
         }
     };
     ListReport::Rules(RulesReport {

@@ -10,7 +10,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 use core::cmp::Reverse;
-use engine::rules::behind::RulesBehind;
 use engine::rules::matcher::{KeyFilter, Matches};
 use engine::rules::pattern::Pattern;
 use engine::rules::rule::Rule;
@@ -192,10 +191,9 @@ impl LimitingRules {
         self.limiting.iter().map(|n| &self.names[n])
     }
 
-    /// The first of them, and the one that denies the key.
-    pub(super) fn behind(&self) -> RulesBehind {
-        let denied_by = self.denying.map(|n| self.names[n].clone());
-        RulesBehind { rule: self.names().next().cloned(), denied_by }
+    /// The one that denies the key.
+    pub(super) fn denied_by(&self) -> Option<String> {
+        self.denying.map(|n| self.names[n].clone())
     }
 }
 
@@ -238,16 +236,12 @@ impl Address {
 }
 
 impl Scan {
-    /// A walk that begins at `now`.
-    pub fn new(now: Time) -> Self {
-        Scan { began: now, ..Scan::default() }
-    }
-
-    /// A walk that also looks for the keys that match `pattern`.
-    pub fn with_pattern(now: Time, pattern: &[u8]) -> Self {
-        // Any other one has been refused.
-        let search = Pattern::parse(pattern).ok().map(|pattern| Search::new(&pattern));
-        Scan { search, ..Scan::new(now) }
+    /// A walk that begins at `now`, and also looks for the keys that match a `pattern`.
+    pub fn new(now: Time, pattern: Option<&[u8]>) -> Self {
+        // One that is no pattern has been refused.
+        let pattern = pattern.and_then(|pattern| Pattern::parse(pattern).ok());
+        let search = pattern.map(|pattern| Search::new(&pattern));
+        Scan { began: now, search, ..Scan::default() }
     }
 
     /// Notes that a turn of the loop begins.
@@ -295,10 +289,6 @@ impl Scan {
         }
     }
 
-    fn limiting_rules(&self, pool: PoolView<'_>, rules: &Rules) -> LimitingRules {
-        LimitingRules::of(pool, rules, &self.rule_names)
-    }
-
     fn add_key(&mut self, key: &SeenKey<'_>, rules: &Rules) {
         let SeenKey { pool, figures, .. } = *key;
         let waiters = figures.waiters() as u32;
@@ -324,7 +314,7 @@ impl Scan {
             }
             self.keys.pop();
         }
-        let limiting_rules = self.limiting_rules(pool, rules);
+        let limiting_rules = LimitingRules::of(pool, rules, &self.rule_names);
         self.keys.push(Reverse(Row::of(key, limiting_rules, KEY_BYTES_KEPT)));
     }
 
@@ -366,7 +356,8 @@ impl Scan {
         if self.newest_old_hold.is_some_and(|newest| newest < holder.sequence()) {
             return;
         }
-        let row = Row::of(key, self.limiting_rules(key.pool, rules), KEY_BYTES_KEPT);
+        let limiting_rules = LimitingRules::of(key.pool, rules, &self.rule_names);
+        let row = Row::of(key, limiting_rules, KEY_BYTES_KEPT);
         let hold = OldHold { client: holder.client(), mode: holder.mode(), row };
         self.old_holds.insert(holder.sequence(), hold);
         if self.old_holds.len() > OLD_HOLDS {

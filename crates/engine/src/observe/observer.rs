@@ -305,10 +305,7 @@ fn columns_of_end(outcome: LockOutcome, requests: u64, ns: u64) -> Columns {
         LockOutcome::Locked => columns.acquired = requests,
         LockOutcome::Done => columns.done = requests,
         LockOutcome::Timeout => columns.timed_out = requests,
-        LockOutcome::Cancelled
-        | LockOutcome::Released
-        | LockOutcome::Disconnected
-        | LockOutcome::Expired => {}
+        _ => {}
     }
     if outcome.is_of_hold() {
         columns.held_ns = time_ns;

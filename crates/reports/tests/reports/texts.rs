@@ -114,7 +114,7 @@ pub(crate) fn view(engine: &Engine, now: Time, is_private: bool) -> ReportView<'
 }
 
 fn scan(engine: &Engine, now: Time, places_per_turn: usize) -> Scan {
-    walked(Scan::new(now), engine, places_per_turn)
+    walked(Scan::new(now, None), engine, places_per_turn)
 }
 
 fn walked(mut scan: Scan, engine: &Engine, places_per_turn: usize) -> Scan {
@@ -144,7 +144,7 @@ pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: boo
         Query::List(list) => text_of(list, &view, &scan),
         Query::JsonList(list) => line_of(&lists::list(list, &view, &scan)),
         Query::MatchingKeys(query) => {
-            let scan = walked(Scan::with_pattern(now, &query.pattern), engine, 9_999);
+            let scan = walked(Scan::new(now, Some(&query.pattern)), engine, 9_999);
             line_of(&lists::matching_keys(query, &view, &scan))
         }
         other => panic!("{other:?}"),
@@ -330,7 +330,7 @@ fn crowded() -> (Engine, Scan) {
         let key: Vec<u8> = odd_key(n).collect();
         acquire(&mut engine, 10_000 + n, Mode::ForMe, &key, now);
     }
-    let mut scan = Scan::new(START);
+    let mut scan = Scan::new(START, None);
     scan.count_turn();
     scan.step(&engine, 100_000);
     for n in 0..20_000 {
@@ -343,7 +343,7 @@ fn crowded() -> (Engine, Scan) {
 #[test]
 fn the_address_with_most_connections_is_seen_among_many() {
     let engine = new_engine();
-    let mut scan = Scan::new(START);
+    let mut scan = Scan::new(START, None);
     for n in 0..25_000 {
         scan.add_connection(&format!("10.1.{}.{}", n / 250, n % 250), 0, 0);
         if n % 50 == 0 {
@@ -389,7 +389,7 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
             assert!(is_over || json.len() > 8_000, "{query:?}: {}", json.len());
         }
         let all = MatchingKeys { rows: u32::MAX, pattern: b"*".to_vec() };
-        let found = walked(Scan::with_pattern(START, b"*"), &engine, 9_999);
+        let found = walked(Scan::new(START, Some(b"*")), &engine, 9_999);
         let json = line_of(&lists::matching_keys(&all, &view, &found));
         assert!((20_000..OUTPUT_BYTES_MAX).contains(&json.len()), "{}", json.len());
         let text = serde_json::to_string(&json::report(&view, &FIGURES, &scan)).expect("JSON");
@@ -400,7 +400,7 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
 /// The answer about the keys that match, when a turn looks at so many places.
 fn matching(engine: &Engine, rows: u32, pattern: &str, places: usize) -> serde_json::Value {
     let query = MatchingKeys { rows, pattern: pattern.as_bytes().to_vec() };
-    let scan = walked(Scan::with_pattern(START, &query.pattern), engine, places);
+    let scan = walked(Scan::new(START, Some(&query.pattern)), engine, places);
     let view = view(engine, at_ms(2_000), false);
     let text = line_of(&lists::matching_keys(&query, &view, &scan));
     serde_json::from_str(&text).expect("JSON")
@@ -601,7 +601,7 @@ fn an_order_during_a_scan_mixes_up_no_rules() {
         let key = format!("{}{n}", if n % 2 == 0 { 'a' } else { 'b' });
         acquire(&mut engine, n, Mode::ForMe, key.as_bytes(), at_ms(0));
     }
-    let mut scan = Scan::new(at_ms(0));
+    let mut scan = Scan::new(at_ms(0), None);
     assert!(!scan.step(&engine, 20));
     set_rules(&mut engine, &[&["new zz* deny", "b b* workers=1 maxqueue=9"], &rules[2..]].concat());
     assert!(!scan.step(&engine, 10));
@@ -778,7 +778,7 @@ fn hot_keys_that_look_the_same_are_one_series_and_private_keys_have_no_series() 
         engine.release(client(slot as u32), at_ms(500));
     }
     note_observed(&mut engine, at_ms(500));
-    let scan = Scan::new(START);
+    let scan = Scan::new(START, None);
     let text = |is_private| {
         let view = view(&engine, at_ms(1_000), is_private);
         metrics::metrics(&view, &FIGURES, &scan, 9)

@@ -209,7 +209,7 @@ fn metrics_show_the_last_full_minute() {
         let text = metrics::metrics(
             &view(&engine, at_s(asked_at_s), false),
             &FIGURES,
-            &Scan::new(START),
+            &Scan::new(START, None),
             5,
         );
         let line = format!("\npoolcounter_hot_key_requests{{key=\"k\"}} {counted}\n");
@@ -356,7 +356,7 @@ fn metrics_show_whether_hot_keys_are_sampled() {
     let sampled = |engine: &mut Engine, now: Time| {
         engine.expire(now);
         let view = view(engine, now, false);
-        let text = metrics::metrics(&view, &FIGURES, &Scan::new(now), 5);
+        let text = metrics::metrics(&view, &FIGURES, &Scan::new(now, None), 5);
         let name = "poolcounter_hot_key_sampled_one_in ";
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
         line.parse::<u64>().expect("a number")
