@@ -30,8 +30,40 @@
 //!        → serving::dispatch (replies → bytes) → clients → socket
 //! ```
 //!
-//! The outbox exists because one client's command may answer others (`DONE`, `LOCKED`). What takes
-//! time, such as `STATS KEYS` or a scrape, waits in `reporting`, which does a part of it each turn.
+//! The outbox exists because one client's command may answer others (`DONE`, `LOCKED`).
+//!
+//! The path of an order, on the control socket or by a signal:
+//!
+//! ```text
+//! socket → Operators::record_event → Server::execute_orders, last in the turn → Operators::take_orders
+//!        → ControlSocket::read, control_socket::parse (line → Request) │ sys::next_signal (→ Order)
+//!        → Server::serve_request: Server::drain, free, change_rules, begin_restart, …
+//!        → Operators::answer → ControlSocket::answer → socket
+//! ```
+//!
+//! The path of a report. What takes time, such as `STATS KEYS` or a scrape, is made by parts:
+//!
+//! ```text
+//! Dispatch::handle_next_line (STATS), Server::report (an operator's) → reports::stats: answered at once
+//!        │ Dispatch::request_report, which holds the line; Http::handle → head::parse → pages::find
+//!        → Reporting::enqueue → Server::make_reports, each turn → Reporting::step
+//!        → RunningScan::walk (Scan::step: keys; Clients::for_each_address: connections)
+//!        → Maker::report (json::report, lists::list, rules::list, metrics::metrics; text)
+//!        → Dispatch::deliver_report │ Http::answer │ Operators::report → socket
+//! ```
+//!
+//! The path of a hot restart. What the trial reads is what the new image will read, by the same code:
+//!
+//! ```text
+//! old    Server::begin_restart → Restart::begin → Trial::start: forks
+//! child  run_new_binary (snapshot::write) → Launcher::execute_trial → --read-snapshot: dry_run
+//!        → new_image::restore
+//! old    Restart::record_trial_end → Server::finish_restart → Restart::finish (Trial::verdict)
+//!        → Restart::execute: opens missing listeners → Launcher::hand_over: snapshot::write, execve
+//! new    Server::start → inherited_snapshot → Server::resume → new_image::restore
+//!        (Engine::resume, RuleBook::apply, Clients::resume) → Listeners::resume → Server::assemble
+//!        → Server::answer_requester → the first turn
+//! ```
 //!
 //! A turn: wait → receive from all that are ready → handle their lines → end waits → continue
 //! reports and HTTP → send what is owed → close → accept, now that ends are counted → orders last, so

@@ -449,18 +449,19 @@ pub(crate) fn next_signal(fd: &OwnedFd) -> Option<Signal> {
 }
 
 /// Takes over a descriptor that the old image of this process, or the parent process, left open,
-/// and makes it close-on-exec. To be called once for each.
+/// and makes it close-on-exec. To be called before anybody is served.
 ///
 /// # Errors
-/// EBADF if nobody did. The number may be in use by now, but what the daemon opens itself
-/// is close-on-exec, and what survived an exec is not.
+/// EBADF if nobody did, or if it was taken over before. The number may be in use by now, but what
+/// the daemon opens itself is close-on-exec, and what survived an exec is not.
 pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     let inherited = inherited_connection(fd)?;
     fcntl_setfd(&inherited, FdFlags::CLOEXEC).map_err(named("fcntl(F_SETFD)"))?;
     Ok(inherited)
 }
 
-/// As [`inherited_descriptor`], but the next hot restart also keeps it.
+/// As [`inherited_descriptor`], but the next hot restart also keeps it, so that only the snapshot says
+/// that no number comes twice.
 pub(crate) fn inherited_connection(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl(F_GETFD) changes nothing and accepts any number.
     match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
