@@ -94,7 +94,7 @@ pub struct ConnectionState {
     #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
     pub unfinished_line: Vec<u8>,
     /// It is in the middle of a line that is too long.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipping: bool,
     /// Input received but not handled yet; it comes before new input.
     #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
@@ -103,15 +103,11 @@ pub struct ConnectionState {
     #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
     pub unsent: Vec<u8>,
     /// Its input has ended.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub finishing: bool,
     /// It may have more to read; no event will report it.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unread: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl ConnectionState {

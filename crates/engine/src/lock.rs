@@ -1,7 +1,7 @@
 //! Locks, held or waited for; the queues of a pool and the stacks of clients that link them;
 //! how the caller identifies clients.
 
-use crate::rules::matcher::RuleNumber;
+use crate::rules::rule::RuleNumber;
 use crate::time::Time;
 use crate::wheel::{Timer, Timers};
 use protocol::{LOCKS_PER_CONNECTION_MAX, Mode};

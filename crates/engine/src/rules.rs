@@ -18,10 +18,10 @@ use alloc::vec::Vec;
 use behind::RulesBehind;
 use core::num::NonZeroUsize;
 use groups::Group;
-use matcher::{Matcher, Matches, RuleNumber};
+use matcher::{Matcher, Matches};
 use protocol::Acquire;
 pub use rule::RULES_MAX;
-use rule::Rule;
+use rule::{Rule, RuleNumber};
 use serde::{Deserialize, Serialize};
 use settings::{Effect, RuleSettings, SETTINGS, Setting, StuckAfter};
 

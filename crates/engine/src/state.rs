@@ -16,7 +16,7 @@ use crate::counts::statistics::{Counters, Times};
 use crate::hash::HashSeed;
 use crate::lock::{ClientId, Lock, LockId, Phase, PoolId};
 use crate::observe::observer::{Observer, ObserverState};
-use crate::rules::matcher::RuleNumber;
+use crate::rules::rule::RuleNumber;
 use crate::rules::{Rules, RulesState};
 use crate::time::Time;
 use crate::wheel::tick_after;

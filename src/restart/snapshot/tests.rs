@@ -3,7 +3,7 @@ mod whole;
 
 use super::*;
 use crate::listening::addresses::{Purpose, Wanted, WantedControl, WantedTcp};
-use engine::rules::matcher::RuleNumber;
+use engine::rules::rule::RuleNumber;
 use engine::state::LockState;
 use whole::Snapshot;
 

@@ -305,7 +305,10 @@ fn columns_of_end(outcome: LockOutcome, requests: u64, ns: u64) -> Columns {
         LockOutcome::Locked => columns.acquired = requests,
         LockOutcome::Done => columns.done = requests,
         LockOutcome::Timeout => columns.timed_out = requests,
-        _ => {}
+        LockOutcome::Cancelled
+        | LockOutcome::Released
+        | LockOutcome::Disconnected
+        | LockOutcome::Expired => {}
     }
     if outcome.is_of_hold() {
         columns.held_ns = time_ns;

@@ -14,9 +14,7 @@ use aho_corasick::nfa::contiguous::NFA;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
-use core::num::NonZeroU8;
 use core::ops::Range;
-use serde::{Deserialize, Serialize};
 
 /// Which of the rules in force match a key: bit n stands for rule n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,21 +33,6 @@ impl Matches {
         let without_lowest = |bits: &u64| Some(bits & bits.wrapping_sub(1));
         let bits = core::iter::successors(Some(self.0), without_lowest);
         bits.take_while(|&bits| bits != 0).map(|bits| bits.trailing_zeros() as usize)
-    }
-}
-
-/// The number of a rule in force, kept with each lock: one or none takes a byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleNumber(NonZeroU8);
-
-impl RuleNumber {
-    /// Numbers begin at 0.
-    pub fn new(number: usize) -> Self {
-        RuleNumber(NonZeroU8::MIN.saturating_add(number as u8))
-    }
-
-    pub(crate) fn get(self) -> usize {
-        usize::from(self.0.get() - 1)
     }
 }
 

@@ -9,6 +9,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Display};
+use core::num::NonZeroU8;
 use serde::{Deserialize, Serialize};
 
 /// The group of the keys that no named rule of the file matches.
@@ -144,6 +145,21 @@ impl TryFrom<String> for Rule {
 impl From<Rule> for String {
     fn from(rule: Rule) -> Self {
         rule.to_string()
+    }
+}
+
+/// The number of a rule in force, kept with each lock: one or none takes a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleNumber(NonZeroU8);
+
+impl RuleNumber {
+    /// Numbers begin at 0.
+    pub fn new(number: usize) -> Self {
+        RuleNumber(NonZeroU8::MIN.saturating_add(number as u8))
+    }
+
+    pub(crate) fn get(self) -> usize {
+        usize::from(self.0.get() - 1)
     }
 }
 
