@@ -7,6 +7,7 @@ use super::status;
 use connect::{NoAnswer, StatsConnection};
 use protocol::{key_from_text, key_on_the_wire, key_text};
 use schema::reports::{KeysReport, Report};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::ErrorKind;
@@ -50,19 +51,28 @@ pub(super) fn read_answer<R: DeserializeOwned>(text: &str) -> serde_json::Result
     Ok(Answer { json, report })
 }
 
-/// `STATS JSON`, or the part of it that an older server has.
+/// All that a server tells of itself.
+pub(super) struct Everything {
+    /// `STATS JSON`, or the part of it that an older server has.
+    pub(super) answer: Answer<Report>,
+    /// What an older server has answered.
+    pub(super) full: Option<StatsFull>,
+}
+
+/// Asks for everything.
 ///
 /// # Errors
 /// It does not answer, or not with statistics.
-pub(super) fn everything(connection: &mut StatsConnection) -> Result<Answer<Report>, NoAnswer> {
+pub(super) fn everything(connection: &mut StatsConnection) -> Result<Everything, NoAnswer> {
     match ask(connection, "JSON") {
         Err(NoAnswer::Unknown) => {
             let text = connection.query("FULL")?;
             let full = StatsFull::read(&text);
-            let report = full.report().ok_or(NoAnswer::Refused(text))?;
-            Ok(Answer { json: full.as_json(), report })
+            let json = full.as_json();
+            let report = Report::deserialize(&json).map_err(|_| NoAnswer::Refused(text))?;
+            Ok(Everything { answer: Answer { json, report }, full: Some(full) })
         }
-        answer => answer,
+        answer => Ok(Everything { answer: answer?, full: None }),
     }
 }
 

@@ -75,7 +75,7 @@ fn passed_s(before: f64, later: f64, here: f64) -> f64 {
 
 fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
-    let report = everything(&mut connection)?.report;
+    let report = everything(&mut connection)?.answer.report;
     let counter = |report: &Report, name: &str| report.counters.get(name).map(|&n| n as f64);
     let queues = counter(&report, "full_queues");
     let locks = counter(&report, "processing_workers");
@@ -88,7 +88,7 @@ fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAn
     if options.full_queues.is_some() {
         let answered = Instant::now();
         thread::sleep(options.lasts);
-        let later = everything(&mut connection)?.report;
+        let later = everything(&mut connection)?.answer.report;
         let passed_s = passed_s(report.uptime_s, later.uptime_s, answered.elapsed().as_secs_f64());
         // One that was started again may have counted less.
         let growth = queues.zip(counter(&later, "full_queues"));

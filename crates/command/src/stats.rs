@@ -151,7 +151,7 @@ pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
     print_each(servers, |server| {
         let mut connection = StatsConnection::connect(server)?;
         let shown = if as_json {
-            Report::Json(everything(&mut connection)?.json)
+            Report::Json(everything(&mut connection)?.answer.json)
         } else {
             Report::Text(connection.query("FULL")?)
         };

@@ -1,7 +1,5 @@
 //! Reads `STATS FULL`, which every server has: all that servers of version 1 answer.
 
-use schema::reports::Report;
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// Times of STATS FULL, and their names in STATS JSON.
@@ -38,12 +36,7 @@ impl StatsFull {
         seconds(self.value(name)?)
     }
 
-    /// What `STATS JSON` would say, as far as it is known; `None` if these are no statistics.
-    pub(super) fn report(&self) -> Option<Report> {
-        Report::deserialize(self.as_json()).ok()
-    }
-
-    /// Under the names of `STATS JSON`.
+    /// What `STATS JSON` would say, as far as it is known, under its names.
     pub(super) fn as_json(&self) -> Value {
         let times = TIMES.iter().filter_map(|(name, short)| Some((*short, self.number(name)?)));
         let times: Map<String, Value> =

@@ -102,7 +102,8 @@ mod tests {
     fn both_kinds_of_servers_have_the_same_figures() {
         let full =
             "uptime: 1 days, 1h 1m 1s\ntotal processing time: 9.000000s\nprocessed_count: 3\n";
-        let old = Figures::of(&StatsFull::read(full).report().expect("statistics"));
+        let report = serde_json::from_value(StatsFull::read(full).as_json());
+        let old = Figures::of(&report.expect("statistics"));
         assert_eq!(old.uptime(), "1 days, 1h 1m 1s");
         assert_eq!(old.uptime(), figures(3, 9.0).uptime());
         assert_eq!(old.average_hold_since_start_s(), Some(3.0));

@@ -4,13 +4,12 @@ use super::figures::{Figures, PastFigures};
 use super::server_data::{Asked, KeyAnswer, ScreenData, Trouble};
 use super::top_lists::TopList;
 use crate::ask::{
-    Alike, Answer, CUT, ask, failure_status, key_from_user, key_question, keys_that_begin,
+    Alike, Answer, CUT, Everything, ask, everything, failure_status, key_from_user, key_question,
+    keys_that_begin,
 };
 use crate::reported_rules::by_orders;
-use crate::stats_full::StatsFull;
 use connect::failed_call::named;
 use connect::{NoAnswer, ServerName, StatsConnection};
-use schema::reports::Report;
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -48,19 +47,14 @@ fn nobody_listens(why: &NoAnswer) -> bool {
 
 fn fill(data: &mut ScreenData, server: &ServerName, known: &mut Known) -> Result<(), NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
-    let report = match ask::<Report>(&mut connection, "JSON") {
-        Ok(Answer { report, .. }) => report,
-        Err(NoAnswer::Unknown) => {
-            let text = connection.query("FULL")?;
-            let full = StatsFull::read(&text);
-            let report = full.report().ok_or(NoAnswer::Refused(text))?;
-            set_figures(data, Figures::of(&report), known);
-            data.full = Some(full);
-            return Ok(());
-        }
-        Err(e) => return Err(e),
-    };
-    set_figures(data, Figures::of(&report), known);
+    let Everything { answer: Answer { report, .. }, full } = everything(&mut connection)?;
+    let figures = Figures::of(&report);
+    [data.before, data.minute] = known.past.add(&figures, known.began.elapsed());
+    data.figures = Some(figures);
+    data.full = full;
+    if data.full.is_some() {
+        return Ok(());
+    }
     data.rules_by_orders = by_orders(&report.rules);
     data.list = Some(data.asked.list.ask(&mut connection, &report)?);
     if let Some(key) = &data.asked.key {
@@ -71,11 +65,6 @@ fn fill(data: &mut ScreenData, server: &ServerName, known: &mut Known) -> Result
         });
     }
     Ok(())
-}
-
-fn set_figures(data: &mut ScreenData, figures: Figures, known: &mut Known) {
-    [data.before, data.minute] = known.past.add(&figures, known.began.elapsed());
-    data.figures = Some(figures);
 }
 
 fn ask_key(
