@@ -6,7 +6,7 @@ use super::stats_full::StatsFull;
 use super::status;
 use connect::{NoAnswer, StatsConnection};
 use protocol::{key_from_text, key_on_the_wire, key_text};
-use schema::reports::{KeysReport, Report};
+use schema::reports::{KeyReport, KeysReport, Report};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -82,14 +82,21 @@ pub(super) fn key_from_user(key: &[u8]) -> Vec<u8> {
     key_from_text(&key).unwrap_or(key)
 }
 
-/// What to ask about a key: as it is if it can be, which is shorter, or as text. A carriage return
-/// would be taken for a part of the line's end.
-pub(super) fn key_question(key: &[u8]) -> String {
+/// Asks about a key: as it is if it can be, which is shorter, or as text. A carriage return would be
+/// taken for a part of the line's end.
+///
+/// # Errors
+/// As [`ask`].
+pub(super) fn ask_about_key(
+    connection: &mut StatsConnection,
+    key: &[u8],
+) -> Result<Answer<KeyReport>, NoAnswer> {
     let is_plain = |c: char| c != '\\' && !c.is_whitespace() && !c.is_control();
-    match std::str::from_utf8(key) {
+    let question = match std::str::from_utf8(key) {
         Ok(text) if text.chars().all(is_plain) => format!("JSON KEY {text}"),
         _ => format!("JSON KEY {}", key_text(key)),
-    }
+    };
+    ask(connection, &question)
 }
 
 /// What a user has typed of a key, to stand for itself in a pattern.
@@ -119,12 +126,15 @@ pub(super) fn checked(mut pattern: String) -> Result<String, String> {
 /// The end of a key that a list has cut.
 pub(super) const CUT: &str = "\\...";
 
-/// Keys that begin alike.
-pub(super) struct Alike {
-    /// Whole.
-    pub(super) keys: Vec<String>,
-    /// How many more there are.
-    pub(super) left_out: u64,
+/// The keys that begin alike, each whole.
+pub(super) enum Alike {
+    None,
+    One(String),
+    /// Perhaps: of those that are left out, none may begin so.
+    Several {
+        keys: Vec<String>,
+        left_out: u64,
+    },
 }
 
 /// The keys that begin like `text`, which a list has cut.
@@ -141,8 +151,12 @@ pub(super) fn keys_that_begin(
     let question = format!("JSON KEYS {ROWS_MAX} {pattern}");
     let KeysReport { keys, left_out, .. } = ask(connection, &question)?.report;
     let keys = keys.into_iter().map(|row| row.key);
-    let keys = keys.filter(|key| key_from_user(key.as_bytes()).starts_with(&beginning)).collect();
-    Ok(Alike { keys, left_out: left_out.unwrap_or(0) })
+    let keys = keys.filter(|key| key_from_user(key.as_bytes()).starts_with(&beginning));
+    let (mut keys, left_out): (Vec<_>, _) = (keys.collect(), left_out.unwrap_or(0));
+    Ok(match (keys.len(), left_out) {
+        (0 | 1, 0) => keys.pop().map_or(Alike::None, Alike::One),
+        _ => Alike::Several { keys, left_out },
+    })
 }
 
 /// The exit status for a server that does not answer, or not as it should.

@@ -2,8 +2,7 @@
 //! servers as one, or the servers' JSON; the exit status of a failure.
 
 use super::ask::{
-    Alike, Answer, CUT, ask, everything, failure_status, key_from_user, key_question,
-    keys_that_begin,
+    Alike, Answer, CUT, ask_about_key, everything, failure_status, key_from_user, keys_that_begin,
 };
 use super::every_server::{ask_each, distinct};
 use super::lists::{List, ListKind, lines_of_key, locks_of_key};
@@ -102,22 +101,22 @@ struct OfKey {
 
 fn ask_for_key(server: &ServerName, key: &[u8], as_json: bool) -> Result<OfKey, NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
-    let mut question = key_question(&key_from_user(key));
-    if let Some(beginning) = String::from_utf8_lossy(key).strip_suffix(CUT) {
-        let found = keys_that_begin(&mut connection, beginning)?;
-        match &found.keys[..] {
-            [] if found.left_out > 0 => {
-                let why = format!("can't tell: {} more keys begin nearly so", found.left_out);
-                return Err(NoAnswer::Refused(why));
-            }
-            [] => {}
-            [whole] if found.left_out == 0 => {
-                question = key_question(&key_from_user(whole.as_bytes()));
-            }
-            _ => return Ok(OfKey { report: several_keys(&found, as_json), is_there: true }),
+    let alike = match String::from_utf8_lossy(key).strip_suffix(CUT) {
+        Some(beginning) => keys_that_begin(&mut connection, beginning)?,
+        None => Alike::None,
+    };
+    let key = match &alike {
+        Alike::None => key,
+        Alike::One(whole) => whole.as_bytes(),
+        Alike::Several { keys, left_out } if keys.is_empty() => {
+            let why = format!("can't tell: {left_out} more keys begin nearly so");
+            return Err(NoAnswer::Refused(why));
         }
-    }
-    let Answer { json, report } = ask::<reports::KeyReport>(&mut connection, &question)?;
+        Alike::Several { keys, left_out } => {
+            return Ok(OfKey { report: several_keys(keys, *left_out, as_json), is_there: true });
+        }
+    };
+    let Answer { json, report } = ask_about_key(&mut connection, &key_from_user(key))?;
     let is_there = !report.locks.is_empty();
     let report = if as_json { Report::Json(json) } else { Report::Text(key_text(&report)) };
     Ok(OfKey { report, is_there })
@@ -131,15 +130,14 @@ fn key_text(report: &reports::KeyReport) -> String {
 }
 
 /// A list has cut the key, and several begin like it.
-fn several_keys(found: &Alike, as_json: bool) -> Report {
-    let Alike { keys, left_out } = found;
+fn several_keys(keys: &[String], left_out: u64, as_json: bool) -> Report {
     if as_json {
         let keys: Vec<_> = keys.iter().map(|key| readable(key)).collect();
         return Report::Json(json!({ "keys_that_begin": keys, "left_out": left_out }));
     }
     let all = left_out.saturating_add(keys.len() as u64);
     let mut text = format!("keys that begin so: {all}\n{}", keys.join("\n"));
-    if *left_out > 0 {
+    if left_out > 0 {
         text += &format!("\nand {left_out} more");
     }
     Report::Text(text)

@@ -4,7 +4,7 @@ use super::figures::{Figures, PastFigures};
 use super::server_data::{Asked, KeyAnswer, ScreenData, Trouble};
 use super::top_lists::TopList;
 use crate::ask::{
-    Alike, Answer, CUT, Everything, ask, everything, failure_status, key_from_user, key_question,
+    Alike, Answer, CUT, Everything, ask_about_key, everything, failure_status, key_from_user,
     keys_that_begin,
 };
 use crate::reported_rules::by_orders;
@@ -73,29 +73,25 @@ fn ask_key(
     known: &mut Known,
 ) -> Result<KeyAnswer, NoAnswer> {
     let Some(beginning) = key.strip_suffix(CUT) else {
-        return Ok(KeyAnswer::Key(ask(connection, &question_of(key))?.report));
+        let answer = ask_about_key(connection, &key_from_user(key.as_bytes()))?;
+        return Ok(KeyAnswer::Key(answer.report));
     };
-    let whole = known.whole.take().filter(|(cut, _)| cut == key).map(|(_, whole)| whole);
-    let Alike { keys: mut found, left_out } = match whole {
-        Some(whole) => Alike { keys: vec![whole], left_out: 0 },
+    let alike = match known.whole.take().filter(|(cut, _)| cut == key) {
+        Some((_, whole)) => Alike::One(whole),
         None => keys_that_begin(connection, beginning)?,
     };
-    let count = left_out.saturating_add(found.len() as u64);
-    match found.pop() {
-        Some(whole) if count == 1 => {
-            let Answer { report, .. } = ask(connection, &question_of(&whole))?;
+    match alike {
+        Alike::None => Ok(KeyAnswer::Gone),
+        Alike::One(whole) => {
+            let answer = ask_about_key(connection, &key_from_user(whole.as_bytes()))?;
             known.whole = Some((key.to_owned(), whole));
-            Ok(KeyAnswer::Key(report))
+            Ok(KeyAnswer::Key(answer.report))
         }
-        None if count == 0 => Ok(KeyAnswer::Gone),
         // Where only others are listed, it may be among the rest.
-        _ => Ok(KeyAnswer::Several(count)),
+        Alike::Several { keys, left_out } => {
+            Ok(KeyAnswer::Several(left_out.saturating_add(keys.len() as u64)))
+        }
     }
-}
-
-/// Of a whole key, as lists show it.
-fn question_of(key: &str) -> String {
-    key_question(&key_from_user(key.as_bytes()))
 }
 
 /// A server's last data, and its thread.

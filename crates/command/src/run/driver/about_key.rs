@@ -1,6 +1,6 @@
 //! What a server tells of a key: who holds it, and what limits it.
 
-use crate::ask::{ask, key_question};
+use crate::ask::ask_about_key;
 use crate::run::act::{AboutKey, Limit, LimitKind};
 use crate::table::duration_text;
 use connect::{ServerName, StatsConnection};
@@ -11,10 +11,8 @@ use schema::words::{HIDDEN, LockState};
 
 /// What the server says of a key, if it does.
 pub(super) fn about_key(server: &ServerName, key: &[u8]) -> Option<KeyReport> {
-    let question = key_question(&key_on_the_wire(key));
-    let connection = StatsConnection::connect(server).ok();
-    let answer = connection.and_then(|mut connection| ask(&mut connection, &question).ok());
-    Some(answer?.report)
+    let mut connection = StatsConnection::connect(server).ok()?;
+    Some(ask_about_key(&mut connection, &key_on_the_wire(key)).ok()?.report)
 }
 
 impl From<&KeyReport> for AboutKey {
