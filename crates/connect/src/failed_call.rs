@@ -66,11 +66,6 @@ pub fn errno(e: &io::Error) -> Option<Errno> {
     Errno::from_io_error(failed.map_or(e, |failed| &failed.cause))
 }
 
-/// Whether this system has no such call, or does not allow it: no later attempt can succeed.
-pub fn is_denied(e: &io::Error) -> bool {
-    matches!(errno(e), Some(Errno::NOSYS | Errno::PERM))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,17 +85,5 @@ mod tests {
         assert_eq!(text(Errno::CONNREFUSED), "Connection refused (os error 111)");
         assert_eq!(text(Errno::ACCESS), "connect: Permission denied (os error 13)");
         assert_eq!(text(Errno::NOSYS), "connect: Function not implemented (os error 38)");
-    }
-
-    #[test]
-    fn a_refusal_by_another_host_may_pass() {
-        for (errno, expected) in [
-            (Errno::NOSYS, true),
-            (Errno::PERM, true),
-            (Errno::CONNREFUSED, false),
-            (Errno::MFILE, false),
-        ] {
-            assert_eq!(is_denied(&named("connect")(errno)), expected, "{errno}");
-        }
     }
 }

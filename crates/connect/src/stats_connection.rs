@@ -14,9 +14,6 @@ const STATS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The read timeout when no time is left; zero would mean none.
 const SHORTEST_READ: Duration = Duration::from_millis(1);
 
-/// How often to ask for an exact uptime, if answers are too slow to decide by.
-const EXACT_QUERIES_MAX: u32 = 5;
-
 /// More than any server sends.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
@@ -83,35 +80,6 @@ impl StatsConnection {
     /// is for ever.
     pub fn over(stream: Stream, timeout: Option<Duration>) -> StatsConnection {
         StatsConnection { stream, left: timeout }
-    }
-
-    /// Whether the server's process runs for as long as `passed` tells, at least, when it is called.
-    /// If only the fraction of a second decides it, and the server does not tell that, it does not.
-    ///
-    /// # Errors
-    /// Why there is no answer. [`NoAnswer::Refused`] also if it is no uptime.
-    pub fn has_run_for(&mut self, passed: impl Fn() -> Duration) -> Result<bool, NoAnswer> {
-        let line = self.query("UPTIME")?;
-        let uptime = read_uptime(&line).ok_or(NoAnswer::Refused(line))?;
-        let passed_by_then = passed();
-        // It is rounded down to whole seconds.
-        if uptime >= passed_by_then || uptime + Duration::from_secs(1) <= passed_by_then {
-            return Ok(uptime >= passed_by_then);
-        }
-        for _ in 0..EXACT_QUERIES_MAX {
-            let passed_before = passed();
-            let exact = match self.query("JSON") {
-                Ok(json) => read_exact_uptime(&json),
-                Err(NoAnswer::Unknown) => None,
-                Err(e) => return Err(e),
-            };
-            let Some(uptime) = exact else { return Ok(false) };
-            // The uptime is that of a moment between the question and the answer.
-            if uptime < passed_before || uptime >= passed() {
-                return Ok(uptime >= passed_before);
-            }
-        }
-        Ok(false)
     }
 
     /// Asks `STATS words`; returns the lines of the answer, without the blank one at
@@ -205,26 +173,6 @@ fn is_complete(answer: &[u8], words: &str) -> bool {
     if words == "UPTIME" { answer.contains(&b'\n') } else { answer.ends_with(b"\n\n") }
 }
 
-/// Reads `uptime: 0 days, 0h 3m 10s`.
-fn read_uptime(line: &str) -> Option<Duration> {
-    let text = line.strip_prefix("uptime: ")?.trim_end();
-    let numbers = text.split(' ').filter(|word| !word.starts_with("day"));
-    let mut seconds = 0_u64;
-    let mut count = 0;
-    for (number, unit_s) in numbers.zip([86_400, 3600, 60, 1]) {
-        let number: u64 = number.trim_end_matches(['h', 'm', 's']).parse().ok()?;
-        seconds = seconds.checked_add(number.checked_mul(unit_s)?)?;
-        count += 1;
-    }
-    (count == 4).then(|| Duration::from_secs(seconds))
-}
-
-/// Reads the member of `STATS JSON`. No text in it has that name in quotes: JSON escapes quotes.
-fn read_exact_uptime(json: &str) -> Option<Duration> {
-    let (_, rest) = json.split_once("\"uptime_s\":")?;
-    Duration::try_from_secs_f64(rest.split([',', '}']).next()?.trim().parse().ok()?).ok()
-}
-
 /// Asks for the uptime.
 ///
 /// # Errors
@@ -291,21 +239,4 @@ pub fn places(name: Option<&str>, port: u16) -> Result<Vec<Place>, String> {
     let names = name.map_or(vec!["127.0.0.1", "::1"], |name| vec![name]);
     let server = |name: &&str| ServerName::on_port(name, port).map(Place::Server);
     names.iter().map(server).collect::<Result<_, _>>().map_err(|e| e.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uptimes_are_read() {
-        let seconds = |line| read_uptime(line).map(|uptime| uptime.as_secs());
-        assert_eq!(seconds("uptime: 0 days, 0h 3m 10s\n"), Some(190));
-        assert_eq!(seconds("uptime: 2 days, 1h 0m 5s\n\n"), Some(176_405));
-        for wrong in ["", "uptime: ", "uptime: 0 days, 3m 10s", "uptime: x days, 0h 3m 10s"] {
-            assert_eq!(seconds(wrong), None, "{wrong:?}");
-        }
-        assert_eq!(read_exact_uptime("{\"uptime_s\":1.25}"), Some(Duration::from_millis(1250)));
-        assert_eq!(read_exact_uptime("{}"), None);
-    }
 }

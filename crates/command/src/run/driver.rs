@@ -6,6 +6,7 @@ mod descendants;
 mod failure;
 mod job;
 mod notice;
+mod uptime;
 
 use self::about_key::about_key;
 use self::connection::Connection;

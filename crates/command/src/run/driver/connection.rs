@@ -2,6 +2,7 @@
 
 use super::failure::failure;
 use super::now;
+use super::uptime::ask_uptime;
 use crate::run::act::{Answer, Failure, NoReply, NotReleased, Uptime};
 use crate::run::moment::Moment;
 use crate::unsafe_calls::is_acknowledged;
@@ -49,9 +50,9 @@ impl Connection {
     ) -> Result<Uptime, Failure> {
         let stream = self.0.try_clone().map_err(|e| failure(&e))?;
         let left = until.map(|until| until.since(now()));
-        match StatsConnection::over(stream, left).has_run_for(|| now().since(since)) {
-            Ok(false) => Ok(Uptime::HasEnded),
-            Ok(true) | Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => Ok(Uptime::RunsSince),
+        match ask_uptime(&mut StatsConnection::over(stream, left), || now().since(since)) {
+            Ok(uptime) => Ok(uptime),
+            Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => Ok(Uptime::RunsSince),
             Err(NoAnswer::Io(e)) if is_too_late(&e) => Err(failure(&too_late())),
             Err(NoAnswer::Io(e)) if is_closed(&e) => Err(failure(&closed())),
             Err(NoAnswer::Io(e)) => Err(failure(&e)),
