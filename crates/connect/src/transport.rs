@@ -1,5 +1,5 @@
-//! A blocking connection over TCP or a Unix socket: reads and writes, keepalive, whether the
-//! other side has closed.
+//! A blocking connection over TCP or a Unix socket: reads and writes, whether the other side has
+//! closed.
 
 use super::addresses::LookUp;
 use super::failed_call::{named, named_unless_plain};
@@ -14,12 +14,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// A host that is silent for this long is probed, three times; what is not acknowledged by then is
-/// lost. In all 25 s: the daemon hands the locks of a silent host on after 60 s by default.
-const SILENCE: Duration = Duration::from_secs(10);
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-const PROBES: u32 = 3;
 
 /// A socket of either kind: what is done with it is the same.
 #[derive(Debug)]
@@ -36,20 +30,29 @@ impl Stream {
         connect_one(&found, timeout)
     }
 
-    /// Connects to this address.
+    /// Connects to this address. Requests do not wait for one another's acknowledgement.
     ///
     /// # Errors
-    /// It does not accept, or is silent for `timeout`.
+    /// Nothing listens there, or its host is silent for `timeout`.
     pub fn to(address: &SocketAddr, timeout: Duration) -> io::Result<Stream> {
-        connect_tcp(address, timeout).map(Stream)
-    }
-
-    /// The same connection once more: what one sets or reads, it does for both.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
-    pub fn try_clone(&self) -> io::Result<Stream> {
-        self.0.try_clone().map(Stream)
+        let is_v4 = address.is_ipv4();
+        let socket = stream_socket(if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 })?;
+        let set_blocking =
+            |blocks: bool| ioctl_fionbio(&socket, !blocks).map_err(named("ioctl(FIONBIO)"));
+        set_blocking(false)?;
+        match rustix::net::connect(&socket, address) {
+            Err(Errno::INPROGRESS | Errno::INTR) => wait_until_connected(&socket, timeout)?,
+            result => result.map_err(named_unless_plain("connect"))?,
+        }
+        set_blocking(true)?;
+        // Nobody listens on a port that the kernel may choose for this side: then it connects to itself.
+        let (own, peer) = (rustix::net::getsockname(&socket), rustix::net::getpeername(&socket));
+        if own.is_ok_and(|own| peer == Ok(Some(own))) {
+            return Err(Errno::CONNREFUSED.into());
+        }
+        // Only slower without it.
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        Ok(Stream(socket))
     }
 
     /// A read that takes longer fails with `WouldBlock`.
@@ -72,24 +75,6 @@ impl Stream {
         let shut = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
         shut.map_err(named_unless_plain("shutdown"))
     }
-
-    /// Lets the kernel end the connection when the server's host is silent: TCP keepalive and
-    /// TCP_USER_TIMEOUT. No effect if the kernel can't.
-    pub fn watch_the_host(&self) {
-        let _ = sockopt::set_socket_keepalive(&self.0, true);
-        let _ = sockopt::set_tcp_keepidle(&self.0, SILENCE);
-        let _ = sockopt::set_tcp_keepintvl(&self.0, PROBE_INTERVAL);
-        let _ = sockopt::set_tcp_keepcnt(&self.0, PROBES);
-        // The kernel does not probe a host that owes an acknowledgement, such as of the request.
-        let silence = SILENCE + PROBE_INTERVAL * PROBES;
-        let _ = sockopt::set_tcp_user_timeout(&self.0, silence.as_millis() as u32);
-    }
-
-    /// Ends the connection, for both ways.
-    pub fn shutdown(&self) {
-        // Fails if the peer has closed it already.
-        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
-    }
 }
 
 /// Connects to the first address that accepts. They share the time: one that is silent leaves the
@@ -108,31 +93,6 @@ fn connect_one(addresses: &[SocketAddr], timeout: Duration) -> io::Result<Stream
         }
     }
     Err(last)
-}
-
-/// A connection over TCP, whose requests do not wait for one another's acknowledgement.
-///
-/// # Errors
-/// Nothing listens there, or its host is silent for `timeout`.
-fn connect_tcp(address: &SocketAddr, timeout: Duration) -> io::Result<OwnedFd> {
-    let is_v4 = address.is_ipv4();
-    let socket = stream_socket(if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 })?;
-    let set_blocking =
-        |blocks: bool| ioctl_fionbio(&socket, !blocks).map_err(named("ioctl(FIONBIO)"));
-    set_blocking(false)?;
-    match rustix::net::connect(&socket, address) {
-        Err(Errno::INPROGRESS | Errno::INTR) => wait_until_connected(&socket, timeout)?,
-        result => result.map_err(named_unless_plain("connect"))?,
-    }
-    set_blocking(true)?;
-    // Nobody listens on a port that the kernel may choose for this side: then it connects to itself.
-    let (own, peer) = (rustix::net::getsockname(&socket), rustix::net::getpeername(&socket));
-    if own.is_ok_and(|own| peer == Ok(Some(own))) {
-        return Err(Errno::CONNREFUSED.into());
-    }
-    // Only slower without it.
-    let _ = sockopt::set_tcp_nodelay(&socket, true);
-    Ok(socket)
 }
 
 fn wait_until_connected(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {

@@ -144,8 +144,9 @@ impl Driver<'_> {
     fn connect(&mut self, address: SocketAddr, until: Moment) -> Result<(), Failure> {
         self.connection = None;
         let stream = Stream::to(&address, until.since(now())).map_err(|e| failure(&e))?;
-        stream.watch_the_host();
-        self.connection = Some(Connection::new(stream));
+        let connection = Connection::new(stream);
+        connection.watch_the_host();
+        self.connection = Some(connection);
         Ok(())
     }
 
