@@ -1,6 +1,6 @@
 //! Which servers are asked: those of `-s`, else of the environment, else of a file, else this host.
 
-use connect::ServerName;
+use connect::{BadServerName, ServerName};
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read};
@@ -51,9 +51,12 @@ impl ServerList {
     }
 }
 
-/// The servers of a list in this source.
+/// The servers of a list in this source, separated by spaces or commas.
 fn named(source: &str, list: &str) -> Result<ServerList, String> {
-    let servers = ServerName::parse_list(list).map_err(|bad| format!("{source}: {bad}"))?;
+    let names = list.split(|c: char| c == ',' || c.is_ascii_whitespace());
+    let servers =
+        names.filter(|name| !name.is_empty()).map(str::parse).collect::<Result<Vec<_>, _>>();
+    let servers = servers.map_err(|bad: BadServerName| format!("{source}: {bad}"))?;
     if servers.is_empty() {
         return Err(format!("{source} names no server; is a variable not set?"));
     }
@@ -121,7 +124,8 @@ mod tests {
     fn an_empty_variable_is_as_none() {
         for (value, expected, is_this_host) in [
             (Some("10.1.2.3 10.1.2.4"), &["10.1.2.3", "10.1.2.4"][..], false),
-            (Some(" ,10.1.2.3,\n10.1.2.4:99 ,, "), &["10.1.2.3", "10.1.2.4:99"], false),
+            (Some("10.1.2.3,10.1.2.4"), &["10.1.2.3", "10.1.2.4"], false),
+            (Some(" ,10.1.2.3,\n\t10.1.2.4:99 ,, "), &["10.1.2.3", "10.1.2.4:99"], false),
             (Some("127.0.0.1"), &["127.0.0.1"], false),
             (Some(""), &["127.0.0.1"], true),
             (None, &["127.0.0.1"], true),

@@ -57,15 +57,6 @@ impl ServerName {
         &self.name
     }
 
-    /// The servers of a list, separated by spaces or commas.
-    ///
-    /// # Errors
-    /// One of them is no name of a server.
-    pub fn parse_list(list: &str) -> Result<Vec<ServerName>, BadServerName> {
-        let names = list.split(|c: char| c == ',' || c.is_ascii_whitespace());
-        names.filter(|name| !name.is_empty()).map(str::parse).collect()
-    }
-
     /// For a name that may lack a port: `port` is the default.
     ///
     /// # Errors
@@ -206,17 +197,6 @@ mod tests {
             let error = bad.parse::<ServerName>().expect_err(shown).to_string();
             assert!(error.ends_with(&format!(", not \"{shown}\"")), "{error}");
         }
-    }
-
-    #[test]
-    fn a_list_is_separated_by_spaces_or_commas() {
-        let list = |text| ServerName::parse_list(text);
-        let both = [server("10.1.2.3"), server("wiki1:99")];
-        for text in ["10.1.2.3 wiki1:99", "10.1.2.3,wiki1:99", " ,10.1.2.3,\n\twiki1:99 ,, "] {
-            assert_eq!(list(text).as_deref(), Ok(&both[..]), "{text:?}");
-        }
-        assert_eq!(list(" , "), Ok(Vec::new()));
-        assert!(list("10.1.2.3 /run/sock").is_err());
     }
 
     #[test]
