@@ -1,6 +1,7 @@
 //! Asks several servers at the same time.
 
 use connect::ServerName;
+use std::collections::HashSet;
 use std::thread;
 
 /// What `ask` returns for each server, in their order. All are asked at the same time, so
@@ -28,11 +29,6 @@ pub(super) fn ask_each<T: Send>(
 
 /// The servers, each once.
 pub(super) fn distinct(servers: &[ServerName]) -> Vec<ServerName> {
-    let mut distinct: Vec<ServerName> = Vec::new();
-    for server in servers {
-        if !distinct.contains(server) {
-            distinct.push(server.clone());
-        }
-    }
-    distinct
+    let mut seen = HashSet::new();
+    servers.iter().filter(|server| seen.insert(*server)).cloned().collect()
 }

@@ -3,6 +3,7 @@
 use super::failed_call::named;
 use super::server_name::ServerName;
 use nix::sys::signal::SigSet;
+use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -71,12 +72,8 @@ impl LookUp {
 /// # Errors
 /// There is none.
 fn each_once(found: impl Iterator<Item = SocketAddr>) -> io::Result<Vec<SocketAddr>> {
-    let mut distinct = Vec::new();
-    for address in found {
-        if !distinct.contains(&address) {
-            distinct.push(address);
-        }
-    }
+    let mut seen = HashSet::new();
+    let distinct: Vec<_> = found.filter(|address| seen.insert(*address)).collect();
     if distinct.is_empty() {
         return Err(io::Error::new(ErrorKind::NotFound, "the name has no address"));
     }
