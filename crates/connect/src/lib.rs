@@ -24,6 +24,6 @@ mod on_linux {
     pub use addresses::LookUp;
     pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, OrderError, RESTART_TIMEOUT, send_order};
     pub use server_name::{BadServerName, PORT, ServerName};
-    pub use stats_connection::{NoAnswer, Place, StatsConnection, places, uptime};
+    pub use stats_connection::{NoAnswer, Place, StatsConnection, places};
     pub use transport::{Stream, connect_unix, is_closed};
 }

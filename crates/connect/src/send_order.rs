@@ -35,19 +35,14 @@ pub enum OrderError {
 impl fmt::Display for OrderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OrderError::Unreachable(e) => e.fmt(f),
-            OrderError::Unanswered => f.write_str(
-                "the connection ended without an answer; the daemon may have executed the order",
-            ),
-            OrderError::Silent(timeout) => write!(
-                f,
-                "no answer within {} seconds; the daemon may have executed the order",
-                timeout.as_secs_f64()
-            ),
-            OrderError::Cut(_) => f.write_str(
-                "the end of the answer did not come; the daemon may have executed the order",
-            ),
+            OrderError::Unreachable(e) => return e.fmt(f),
+            OrderError::Unanswered => f.write_str("the connection ended without an answer")?,
+            OrderError::Silent(timeout) => {
+                write!(f, "no answer within {} seconds", timeout.as_secs_f64())?;
+            }
+            OrderError::Cut(_) => f.write_str("the end of the answer did not come")?,
         }
+        f.write_str("; the daemon may have executed the order")
     }
 }
 

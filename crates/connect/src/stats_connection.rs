@@ -173,22 +173,6 @@ fn is_complete(answer: &[u8], words: &str) -> bool {
     if words == "UPTIME" { answer.contains(&b'\n') } else { answer.ends_with(b"\n\n") }
 }
 
-/// Asks for the uptime.
-///
-/// # Errors
-/// Why the server is unreachable, or what it answered instead.
-pub fn uptime(server: &ServerName) -> Result<String, String> {
-    uptime_over(StatsConnection::connect(server)).map_err(|why| format!("{server}: {why}"))
-}
-
-fn uptime_over(connected: Result<StatsConnection, NoAnswer>) -> Result<String, String> {
-    match connected.and_then(|mut connection| connection.query("UPTIME")) {
-        Ok(line) if line.starts_with("uptime: ") => Ok(line),
-        Ok(line) => Err(format!("answered {:?}, not its uptime", beginning(&line))),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
 /// Where a daemon is asked whether it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -208,19 +192,25 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Asks for the uptime: [`uptime`].
+    /// Asks for the uptime.
     ///
     /// # Errors
     /// Why the daemon is unreachable, or what it answered instead.
     pub fn uptime(&self) -> Result<String, String> {
+        let why = match self.connect().and_then(|mut connection| connection.query("UPTIME")) {
+            Ok(line) if line.starts_with("uptime: ") => return Ok(line),
+            Ok(line) => format!("answered {:?}, not its uptime", beginning(&line)),
+            Err(e) => e.to_string(),
+        };
+        Err(format!("{self}: {why}"))
+    }
+
+    fn connect(&self) -> Result<StatsConnection, NoAnswer> {
         match self {
-            Place::Server(server) => uptime(server),
+            Place::Server(server) => StatsConnection::connect(server),
             Place::ControlSocket(path) => {
-                let connected = connect_unix(path, STATS_TIMEOUT).map(Stream::from);
-                let connection = connected
-                    .map(|stream| StatsConnection::over(stream, Some(STATS_TIMEOUT)))
-                    .map_err(NoAnswer::Io);
-                uptime_over(connection).map_err(|why| format!("{self}: {why}"))
+                let stream = connect_unix(path, STATS_TIMEOUT)?.into();
+                Ok(StatsConnection::over(stream, Some(STATS_TIMEOUT)))
             }
         }
     }

@@ -24,7 +24,7 @@ use super::request::LockRequest;
 use super::stderr_thread::StderrThread;
 use crate::every_server::ask_each;
 use crate::server_list::{ServerList, VARIABLE};
-use connect::{LookUp, ServerName, Stream, uptime};
+use connect::{LookUp, Place, ServerName, Stream};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal};
@@ -237,7 +237,7 @@ impl Driver<'_> {
 }
 
 fn first_that_answers(servers: &[ServerName]) -> Option<ServerName> {
-    let answers = ask_each(servers, |server| uptime(server).is_ok());
+    let answers = ask_each(servers, |server| Place::Server(server.clone()).uptime().is_ok());
     let answering = servers.iter().zip(answers).find(|(_, answers)| *answers);
     answering.map(|(server, _)| server.clone())
 }
