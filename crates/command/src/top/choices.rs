@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use schema::table::Column;
 
 /// What the user has chosen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Choices {
     pub(super) list: TopList,
     /// The column to sort by, counted from 0. `None` keeps the server's order.
@@ -25,8 +25,9 @@ pub(super) struct Choices {
 }
 
 /// What is on the screen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
+    #[default]
     List,
     /// The filter is typed.
     Filter,
@@ -56,16 +57,7 @@ pub(super) enum Reaction {
 
 impl Choices {
     pub(super) fn all_of(list: TopList) -> Choices {
-        Choices {
-            list,
-            column: None,
-            is_reversed: false,
-            filter: String::new(),
-            skipped: 0,
-            selected: 0,
-            servers_skipped: 0,
-            mode: Mode::List,
-        }
+        Choices { list, ..Choices::default() }
     }
 
     /// The key that is to be asked for at this server.

@@ -9,7 +9,7 @@ use schema::reports::KeyReport;
 use std::borrow::Cow;
 
 /// What a server is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) list: TopList,
     /// A key that is shown alone, as the list has it: perhaps cut.
@@ -17,7 +17,7 @@ pub(super) struct Asked {
 }
 
 /// A server's data.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ScreenData {
     pub(super) server: String,
     pub(super) figures: Option<Figures>,
@@ -65,19 +65,7 @@ pub(super) struct Trouble {
 
 impl ScreenData {
     pub(super) fn nothing_yet(server: &str, asked: Asked) -> ScreenData {
-        ScreenData {
-            server: server.to_owned(),
-            figures: None,
-            before: None,
-            minute: None,
-            full: None,
-            asked,
-            list: None,
-            key: None,
-            rules_by_orders: None,
-            trouble: None,
-            age_s: 0,
-        }
+        ScreenData { server: server.to_owned(), asked, ..ScreenData::default() }
     }
 }
 

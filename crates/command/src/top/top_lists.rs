@@ -8,9 +8,10 @@ use schema::reports::{Report, TopReport};
 use schema::table::Column;
 
 /// The lists of `top`, with the key that chooses each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TopList {
     Groups,
+    #[default]
     Keys,
     Hot,
     Holders,
@@ -28,15 +29,9 @@ impl TopList {
         TopList::Slow,
     ];
 
+    /// The letter that chooses it begins its title.
     pub(super) fn key(self) -> char {
-        match self {
-            TopList::Groups => 'g',
-            TopList::Keys => 'k',
-            TopList::Hot => 'h',
-            TopList::Holders => 'o',
-            TopList::Clients => 'c',
-            TopList::Slow => 's',
-        }
+        char::from(self.title().as_bytes()[0])
     }
 
     pub(super) fn title(self) -> &'static str {

@@ -38,11 +38,8 @@ pub(super) fn poll_server(server: &ServerName, asked: &Asked, known: &mut Known)
 }
 
 fn trouble(why: &NoAnswer) -> Trouble {
-    Trouble { why: why.to_string(), is_closed: nobody_listens(why), status: failure_status(why) }
-}
-
-fn nobody_listens(why: &NoAnswer) -> bool {
-    matches!(why, NoAnswer::Io(e) if e.kind() == ErrorKind::ConnectionRefused)
+    let is_closed = matches!(why, NoAnswer::Io(e) if e.kind() == ErrorKind::ConnectionRefused);
+    Trouble { why: why.to_string(), is_closed, status: failure_status(why) }
 }
 
 fn fill(data: &mut ScreenData, server: &ServerName, known: &mut Known) -> Result<(), NoAnswer> {
