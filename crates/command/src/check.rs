@@ -48,15 +48,14 @@ pub(super) struct CheckOptions {
 /// Checks all servers at once, so that several take as long as one; prints one output of
 /// a plugin, and exits with the worst level.
 pub(super) fn check(servers: &[ServerName], options: &CheckOptions) -> ExitCode {
-    let verdicts = ask_each(&distinct(servers), |server| judge(server, options));
+    let verdicts = ask_each(&distinct(servers), |server| {
+        let verdict = answered(server, options);
+        verdict.unwrap_or_else(|e| Verdict::critical(server.as_str(), &e.to_string()))
+    });
     let (worst, output) = Verdict::report(verdicts);
     // A plugin that can't print its output is UNKNOWN.
     let level = if print(&output) { worst } else { worst.max(Severity::Unknown) };
     ExitCode::from(level.status())
-}
-
-fn judge(server: &ServerName, options: &CheckOptions) -> Verdict {
-    answered(server, options).unwrap_or_else(|e| Verdict::critical(server.as_str(), &e.to_string()))
 }
 
 /// How many seconds have passed on a server between two answers, by its uptimes, and by the time
@@ -239,16 +238,12 @@ impl Figure {
     }
 
     fn level(&self) -> Severity {
-        match (&self.thresholds, self.value) {
-            (None, _) => Severity::Ok,
-            (Some(_), None) => Severity::Unknown,
-            (Some(thresholds), Some(value)) if thresholds.critical.alerts(value) => {
-                Severity::Critical
-            }
-            (Some(thresholds), Some(value)) if thresholds.warning.alerts(value) => {
-                Severity::Warning
-            }
-            _ => Severity::Ok,
+        let Some(thresholds) = &self.thresholds else { return Severity::Ok };
+        match self.value {
+            None => Severity::Unknown,
+            Some(value) if thresholds.critical.alerts(value) => Severity::Critical,
+            Some(value) if thresholds.warning.alerts(value) => Severity::Warning,
+            Some(_) => Severity::Ok,
         }
     }
 
