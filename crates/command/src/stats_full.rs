@@ -1,6 +1,7 @@
 //! Reads `STATS FULL`, which every server has: all that servers of version 1 answer.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Times of STATS FULL, and their names in STATS JSON.
 const TIMES: [(&str, &str); 8] = [
@@ -39,12 +40,10 @@ impl StatsFull {
     /// What `STATS JSON` would say, as far as it is known, under its names.
     pub(super) fn as_json(&self) -> Value {
         let times = TIMES.iter().filter_map(|(name, short)| Some((*short, self.number(name)?)));
-        let times: Map<String, Value> =
-            times.map(|(name, s)| (name.to_owned(), s.into())).collect();
+        let times: BTreeMap<_, _> = times.collect();
         let counters = self.values.iter().filter(|(name, _)| !name.contains(' '));
-        let counters =
-            counters.filter_map(|(name, value)| Some((name.clone(), value.parse::<u64>().ok()?)));
-        let counters: Map<String, Value> = counters.map(|(name, n)| (name, n.into())).collect();
+        let counters: BTreeMap<_, u64> =
+            counters.filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect();
         json!({ "uptime_s": self.number("uptime"), "counters": counters, "times_s": times })
     }
 }
