@@ -69,15 +69,20 @@ impl OrderOptions {
 /// Sends one order and prints the answer. Exits with 0 if it is executed, 1 if not or if the
 /// answer can't be written.
 pub(super) fn order(line: &str, options: &OrderOptions) -> ExitCode {
-    let answer = match send(line, options) {
-        Ok(answer) => answer,
-        Err(code) => return code,
-    };
-    ended(&answer, print_answer(&answer, options))
+    order_and(line, options, |answer| Ok(print_answer(answer, options)))
 }
 
-fn ended(answer: &str, is_printed: bool) -> ExitCode {
-    if is_printed && is_executed(answer) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// As [`order`], with the answer printed by `print`, which tells whether it could.
+fn order_and(
+    line: &str,
+    options: &OrderOptions,
+    print: impl FnOnce(&str) -> Result<bool, ExitCode>,
+) -> ExitCode {
+    let ended = send(line, options).and_then(|answer| {
+        let is_done = print(&answer)? && is_executed(&answer);
+        Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    });
+    ended.unwrap_or_else(|code| code)
 }
 
 /// The answer to an order.
@@ -91,22 +96,22 @@ fn send(line: &str, options: &OrderOptions) -> Result<String, ExitCode> {
     }
     let is_restart = line.split(' ').next() == Some("RESTART");
     let usual = if is_restart { connect::RESTART_TIMEOUT } else { connect::ANSWER_TIMEOUT };
-    connect::send_order(&options.socket, line, options.timeout(usual)).map_err(|e| match e {
-        OrderError::Unreachable(why) => print_failure(&why, options),
-        OrderError::Unanswered | OrderError::Silent(_) => {
-            print_error(&format!("{}: {e}", options.socket.display()));
-            ExitCode::from(status::NO_SERVER)
-        }
-        OrderError::Cut(ref heard) => {
-            let heard = heard.trim_end();
-            if options.json {
-                print_json(&json!({ "ok": false, "answer": readable(heard) }));
-            } else {
-                print(&shown(heard));
+    connect::send_order(&options.socket, line, options.timeout(usual)).map_err(|e| {
+        let status = match &e {
+            OrderError::Unreachable(why) => return print_failure(why, options),
+            OrderError::Unanswered | OrderError::Silent(_) => status::NO_SERVER,
+            OrderError::Cut(heard) => {
+                let heard = heard.trim_end();
+                if options.json {
+                    print_json(&json!({ "ok": false, "answer": readable(heard) }));
+                } else {
+                    print(&shown(heard));
+                }
+                status::PROTOCOL
             }
-            print_error(&format!("{}: {e}", options.socket.display()));
-            ExitCode::from(status::PROTOCOL)
-        }
+        };
+        print_error(&format!("{}: {e}", options.socket.display()));
+        ExitCode::from(status)
     })
 }
 
@@ -140,16 +145,13 @@ fn list<R: DeserializeOwned + Into<List>>(
     options: &OrderOptions,
     head: impl Fn(&R) -> String,
 ) -> ExitCode {
-    let answer = match send(line, options) {
-        Ok(answer) => answer,
-        Err(code) => return code,
-    };
-    let report = read_answer::<R>(&answer).ok().filter(|_| !options.json);
-    let is_printed = match report {
-        Some(Answer { report, .. }) => print(&(head(&report) + &report.into().text())),
-        None => print_answer(&answer, options),
-    };
-    ended(&answer, is_printed)
+    order_and(line, options, |answer| {
+        let report = read_answer::<R>(answer).ok().filter(|_| !options.json);
+        Ok(match report {
+            Some(Answer { report, .. }) => print(&(head(&report) + &report.into().text())),
+            None => print_answer(answer, options),
+        })
+    })
 }
 
 /// Prints the rules.
@@ -227,7 +229,7 @@ fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Res
     let answer_timeout = options.timeout(connect::ANSWER_TIMEOUT);
     let answer_until = Instant::now() + answer_timeout;
     let mut waiting = DrainWait::connect(options, Some(answer_until))?;
-    waiting.send("DRAIN\nDRAINED\n");
+    waiting.ask();
     loop {
         match waiting.next_event()? {
             DrainEvent::Late if !waiting.is_draining => {
@@ -252,13 +254,7 @@ fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Res
                 }
             },
             // It may have closed before it read the order.
-            DrainEvent::Closed if waiting.reconnect() => {
-                if waiting.is_draining {
-                    waiting.send("DRAINED\n")
-                } else {
-                    waiting.send("DRAIN\nDRAINED\n")
-                }
-            }
+            DrainEvent::Closed if waiting.reconnect() => waiting.ask(),
             DrainEvent::Closed => return waiting.wait_for_process_end(),
         }
     }
@@ -298,15 +294,14 @@ impl DrainWait<'_> {
         let stream = connect(options)?;
         let daemon = process_of(&stream);
         let end = daemon.and_then(|daemon| pidfd_open(daemon, PidfdFlags::empty()).ok());
-        let (received, next_look, is_draining) = (Vec::new(), None, false);
         Ok(DrainWait {
             options,
             until,
-            is_draining,
-            next_look,
+            is_draining: false,
+            next_look: None,
             signals,
             stream,
-            received,
+            received: Vec::new(),
             daemon,
             end,
         })
@@ -330,9 +325,11 @@ impl DrainWait<'_> {
         self.wait_for_end(Some(until)).map(drop)
     }
 
-    /// If the connection is closed already, the next event is its end.
-    fn send(&mut self, request: &str) {
-        let _ = self.stream.write_all(request.as_bytes());
+    /// Orders the drain, unless the daemon has said that it drains, and asks to be told of its end.
+    fn ask(&mut self) {
+        let lines = if self.is_draining { "DRAINED\n" } else { "DRAIN\nDRAINED\n" };
+        // If the connection is closed already, the next event is its end.
+        let _ = self.stream.write_all(lines.as_bytes());
     }
 
     /// Waits for the next event; lines of the daemon come before its end.
@@ -554,15 +551,7 @@ pub(super) enum RuleAction {
 }
 
 impl RuleAction {
-    fn name(&self) -> &str {
-        match self {
-            RuleAction::Set { name, .. }
-            | RuleAction::Off { name }
-            | RuleAction::Reset { name } => name,
-        }
-    }
-
-    /// The order, in words.
+    /// The order, in words: what is done, the name of the rule, and more.
     fn words(&self) -> Vec<String> {
         let own = |words: [&str; 2]| words.map(str::to_owned).to_vec();
         match self {
@@ -594,18 +583,13 @@ pub(super) fn rule(action: &RuleAction, options: &OrderOptions) -> ExitCode {
     if !options.json {
         return order(&line, options);
     }
-    let answer = match send(&line, options) {
-        Ok(answer) => answer,
-        Err(code) => return code,
-    };
-    let mut json = answer_in_json(&answer);
-    if is_executed(&answer) {
-        match send("RULES --json", options) {
-            Ok(rules) => json["rule"] = rule_in(&rules, action.name()),
-            Err(code) => return code,
+    order_and(&line, options, |answer| {
+        let mut json = answer_in_json(answer);
+        if is_executed(answer) {
+            json["rule"] = rule_in(&send("RULES --json", options)?, &words[1]);
         }
-    }
-    ended(&answer, print_json(&json))
+        Ok(print_json(&json))
+    })
 }
 
 /// The rule of this name in the answer to `RULES --json`; null if it is gone.
