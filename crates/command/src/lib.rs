@@ -6,6 +6,7 @@
 mod ask;
 mod check;
 mod control;
+mod drain;
 mod duration;
 mod every_server;
 mod keys;
@@ -118,8 +119,8 @@ enum Action {
     #[command(after_help = check::AFTER_HELP)]
     Check(check::CheckOptions),
     /// Order the daemon of this host to drain: no new clients, exit when the last one has left.
-    #[command(after_help = control::DRAIN_AFTER_HELP)]
-    Drain(control::DrainOptions),
+    #[command(after_help = drain::AFTER_HELP)]
+    Drain(drain::DrainOptions),
     /// Order the daemon of this host to take new clients again.
     Undrain(control::OrderOptions),
     /// Close the connections that hold a key, one connection, or all from an address.
@@ -295,7 +296,7 @@ fn execute(action: Action, list: ServerList) -> ExitCode {
         Action::Which { key, hash_slots } => which::which(servers, key.as_bytes(), hash_slots),
         Action::Top { interval } => top::top(servers, interval),
         Action::Check(options) => check::check(servers, &options),
-        Action::Drain(options) => control::drain(&options),
+        Action::Drain(options) => drain::drain(&options),
         Action::Undrain(options) => control::order("UNDRAIN", &options),
         Action::Free(options) => control::free(&options),
         Action::Rules(options) => control::rules(&options),
