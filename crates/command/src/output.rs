@@ -20,16 +20,9 @@ pub(super) fn print(text: &str) -> bool {
 
 /// Prints a line of JSON.
 pub(super) fn print_json(value: &Value) -> bool {
-    let mut text = String::new();
     // serde_json leaves DEL and C1 as they are; outside of strings there is neither.
-    for c in value.to_string().chars() {
-        if is_control(c) {
-            text += &format!("\\u{:04x}", u32::from(c));
-        } else {
-            text.push(c);
-        }
-    }
-    write(&(text + "\n"))
+    let escape = |c: char| format!("\\u{:04x}", u32::from(c));
+    write(&(replaced(&value.to_string(), is_control, escape) + "\n"))
 }
 
 fn write(text: &str) -> bool {
@@ -52,12 +45,14 @@ pub(super) fn one_line(text: &str) -> String {
 
 /// Replaces control characters, such as escape by `\u{1b}`, but no line ends.
 fn escape_controls(text: &str) -> String {
+    replaced(text, |c| is_control(c) && c != '\n', |c| c.escape_unicode().to_string())
+}
+
+/// The text with what `escape` writes for some of its characters.
+fn replaced(text: &str, is_it: impl Fn(char) -> bool, escape: impl Fn(char) -> String) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        match c {
-            c if is_control(c) && c != '\n' => shown.extend(c.escape_unicode()),
-            c => shown.push(c),
-        }
+        if is_it(c) { shown += &escape(c) } else { shown.push(c) }
     }
     shown
 }
