@@ -22,10 +22,11 @@ pub(super) fn which(servers: &[ServerName], key: &[u8], hash_slots: Option<u32>)
         None => Some(key.to_vec()),
         Some(slots) => key_in_slots(key, slots),
     };
-    let choices: Option<Vec<Choice<'_>>> = forms(&key)
-        .into_iter()
-        .map(|key| Some(Choice { servers: names(servers, &in_slots(&key)?), key }))
-        .collect();
+    let choice = |key: Vec<u8>| {
+        let servers = order(servers, &in_slots(&key)?).into_iter().map(ServerName::as_str);
+        Some(Choice { servers: servers.collect(), key })
+    };
+    let choices: Option<Vec<Choice<'_>>> = forms(&key).into_iter().map(choice).collect();
     let Some(mut choices) = choices else {
         print_error("--hash-slots: expected a key of the form POOL:KEY");
         return ExitCode::from(status::USAGE);
@@ -52,10 +53,6 @@ impl Choice<'_> {
         let key = words.collect::<Vec<_>>().join(" ");
         format!("{}:\n  {}", shown(&key), self.servers.join("\n  "))
     }
-}
-
-fn names<'a>(servers: &'a [ServerName], key: &[u8]) -> Vec<&'a str> {
-    order(servers, key).into_iter().map(ServerName::as_str).collect()
 }
 
 /// The keys that a client may have had: with spaces, and as it was typed.

@@ -23,13 +23,12 @@ impl LookUp {
     pub fn begin(server: &ServerName) -> io::Result<LookUp> {
         let (host, port) = (server.host().to_owned(), server.port());
         let resolve = move || each_once((host.as_str(), port).to_socket_addrs()?);
-        if server.is_numeric() { Ok(LookUp::done(resolve())) } else { LookUp::run(resolve) }
-    }
-
-    fn done(result: io::Result<Vec<SocketAddr>>) -> LookUp {
-        let (found, result_of) = channel();
-        let _ = found.send(result);
-        LookUp(result_of)
+        if !server.is_numeric() {
+            return LookUp::run(resolve);
+        }
+        let (found, result) = channel();
+        let _ = found.send(resolve());
+        Ok(LookUp(result))
     }
 
     fn run(
