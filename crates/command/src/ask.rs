@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::io::ErrorKind;
 
 /// The daemon reads no longer pattern.
-const PATTERN_CHARS_MAX: usize = 256;
+pub(super) const PATTERN_CHARS_MAX: usize = 256;
 
 /// The most rows that a server lists.
 pub(super) const ROWS_MAX: u32 = 200;
@@ -108,19 +108,15 @@ fn literal(key: &[u8]) -> String {
     key_text(key).replace('*', "\\x2a")
 }
 
-pub(super) fn checked(mut pattern: String) -> Result<String, String> {
+/// A pattern as the daemon reads it; `None` if it is too long.
+pub(super) fn pattern_of(mut pattern: String) -> Option<String> {
     // As keys may have them there; in a rule they would be a slip.
     for at in [pattern.len().saturating_sub(1), 0] {
         if let Some(&quote @ (b'"' | b'\'')) = pattern.as_bytes().get(at) {
             pattern.replace_range(at..=at, &format!("\\x{quote:02x}"));
         }
     }
-    if pattern.len() > PATTERN_CHARS_MAX {
-        return Err(format!(
-            "a pattern has at most {PATTERN_CHARS_MAX} characters, four for each \\xNN"
-        ));
-    }
-    Ok(pattern)
+    (pattern.len() <= PATTERN_CHARS_MAX).then_some(pattern)
 }
 
 /// The end of a key that a list has cut.
@@ -146,7 +142,7 @@ pub(super) fn keys_that_begin(
     // A pattern has no room for many stars that stand for themselves: more keys may match one of
     // fewer bytes.
     let lens = (0..=beginning.len()).rev();
-    let mut patterns = lens.filter_map(|len| checked(literal(&beginning[..len]) + "*").ok());
+    let mut patterns = lens.filter_map(|len| pattern_of(literal(&beginning[..len]) + "*"));
     let pattern = patterns.next().unwrap_or_default();
     let question = format!("JSON KEYS {ROWS_MAX} {pattern}");
     let KeysReport { keys, left_out, .. } = ask(connection, &question)?.report;

@@ -1,12 +1,13 @@
 //! `keys`: how many, and by which pattern.
 
-use super::ask::{Answer, checked, literally};
-use super::lists::{List, ListKind};
+use super::ask::{PATTERN_CHARS_MAX, literally, pattern_of};
+use super::lists::ListKind;
 use super::output::print_error;
 use super::stats::{list, print_lists};
 use super::status;
 use connect::{ServerName, StatsConnection};
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -39,13 +40,40 @@ struct WantedPattern {
     text: String,
 }
 
+/// Why the words are not valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BadWords {
+    NoRows,
+    TwoPatterns,
+    TooMany,
+    EmptyPattern,
+    LineEnd,
+    LongPattern,
+}
+
+impl fmt::Display for BadWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadWords::NoRows => "0 rows",
+            BadWords::TwoPatterns => "two patterns",
+            BadWords::TooMany => "more than a number and a pattern",
+            BadWords::EmptyPattern => "an empty pattern matches no key; * matches all",
+            BadWords::LineEnd => "no key has a line end",
+            BadWords::LongPattern => {
+                let max = PATTERN_CHARS_MAX;
+                return write!(f, "a pattern has at most {max} characters, four for each \\xNN");
+            }
+        })
+    }
+}
+
 /// # Errors
 /// The words are not valid.
-fn wanted(words: &[OsString]) -> Result<Wanted, String> {
-    let number = |word: &[u8]| -> Option<Result<u32, String>> {
+fn wanted(words: &[OsString]) -> Result<Wanted, BadWords> {
+    let number = |word: &[u8]| -> Option<Result<u32, BadWords>> {
         let is_number = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
         is_number.then(|| match String::from_utf8_lossy(word).parse() {
-            Ok(0) => Err("0 rows".to_owned()),
+            Ok(0) => Err(BadWords::NoRows),
             Ok(rows) => Ok(rows),
             Err(_) => Ok(u32::MAX),
         })
@@ -60,24 +88,24 @@ fn wanted(words: &[OsString]) -> Result<Wanted, String> {
         [first, second] => match (number(first), number(second)) {
             (Some(rows), _) => (Some(rows?), Some(second)),
             (None, Some(rows)) => (Some(rows?), Some(first)),
-            (None, None) => return Err("two patterns".to_owned()),
+            (None, None) => return Err(BadWords::TwoPatterns),
         },
-        _ => return Err("more than a number and a pattern".to_owned()),
+        _ => return Err(BadWords::TooMany),
     };
-    let pattern = pattern.map(|typed| {
+    let pattern = pattern.map(|typed| -> Result<_, BadWords> {
         let text = pattern_text(typed)?;
-        Ok::<_, String>(WantedPattern { typed: String::from_utf8_lossy(typed).into_owned(), text })
+        Ok(WantedPattern { typed: String::from_utf8_lossy(typed).into_owned(), text })
     });
     Ok(Wanted { rows, pattern: pattern.transpose()? })
 }
 
 /// The pattern as the daemon reads it.
-fn pattern_text(pattern: &[u8]) -> Result<String, String> {
+fn pattern_text(pattern: &[u8]) -> Result<String, BadWords> {
     let pieces = pattern.split(|&byte| byte == b'*').map(literally).collect::<Vec<_>>();
     match pattern {
-        b"" => Err("an empty pattern matches no key; * matches all".to_owned()),
-        _ if pattern.contains(&b'\n') => Err("no key has a line end".to_owned()),
-        _ => checked(pieces.join("*")),
+        b"" => Err(BadWords::EmptyPattern),
+        _ if pattern.contains(&b'\n') => Err(BadWords::LineEnd),
+        _ => pattern_of(pieces.join("*")).ok_or(BadWords::LongPattern),
     }
 }
 
@@ -104,16 +132,13 @@ fn print_matching(
     as_json: bool,
 ) -> ExitCode {
     let counted = Mutex::new((0_u64, 0_u64));
-    let count = |answer: &Answer<List>| {
+    let kind = ListKind::MatchingKeys;
+    let code = print_lists(servers, kind, rows, as_json, |server| {
+        let answer = kind.ask(&mut StatsConnection::connect(server)?, rows, &pattern.text)?;
         let keys_total = answer.json["keys_total"].as_u64().unwrap_or(0);
         let mut counted = counted.lock().expect("no panic");
         counted.0 = counted.0.saturating_add(answer.report.total);
         counted.1 = counted.1.saturating_add(keys_total);
-    };
-    let kind = ListKind::MatchingKeys;
-    let code = print_lists(servers, kind, rows, as_json, |server| {
-        let answer = kind.ask(&mut StatsConnection::connect(server)?, rows, &pattern.text)?;
-        count(&answer);
         Ok(answer)
     });
     let typed = &pattern.typed;
