@@ -50,7 +50,8 @@ fn main() -> ExitCode {
             reload(control.as_deref()).map_err(|why| format!("Not reloaded: {why}"))
         }
         Task::Check { server, port } => {
-            let uptime = places(server.as_deref(), port).and_then(first_uptime);
+            let places = places(server.as_deref(), port).map_err(|e| e.to_string());
+            let uptime = places.and_then(first_uptime);
             uptime.map_err(|e| format!("Check failed: {e}"))
         }
         Task::CheckRules { path, keys } => check_rules(&path, &keys).map_err(|e| e.to_string()),

@@ -1,7 +1,7 @@
 //! Asks any server `STATS`; for the daemon's `--check` also its uptime, and which addresses to
 //! ask if only a port is known.
 
-use super::server_name::ServerName;
+use super::server_name::{BadServerName, ServerName};
 use super::transport::{Stream, connect_unix, is_closed};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -221,12 +221,12 @@ impl Place {
 ///
 /// # Errors
 /// The name is invalid.
-pub fn places(name: Option<&str>, port: u16) -> Result<Vec<Place>, String> {
+pub fn places(name: Option<&str>, port: u16) -> Result<Vec<Place>, BadServerName> {
     if let Some(path) = name.filter(|name| name.contains('/')) {
         return Ok(vec![Place::ControlSocket(PathBuf::from(path))]);
     }
     // Not by name: a container built from scratch has no /etc/hosts.
     let names = name.map_or(vec!["127.0.0.1", "::1"], |name| vec![name]);
     let server = |name: &&str| ServerName::on_port(name, port).map(Place::Server);
-    names.iter().map(server).collect::<Result<_, _>>().map_err(|e| e.to_string())
+    names.iter().map(server).collect()
 }
