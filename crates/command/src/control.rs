@@ -42,18 +42,12 @@ pub(super) struct OrderOptions {
     /// [default: 10, or 60 for a hot restart]
     #[arg(long, value_name = "TIME", global = true, value_parser = parse_bounded_duration,
           help_heading = OF_ORDERS)]
-    timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
 
     /// Refused, since an order goes to the daemon of this host.
     // Takes the place of the option of all other subcommands, and is not in the help.
     #[arg(short = 's', long = "server", value_name = "SERVER", hide = true, global = true)]
     pub(super) server: Vec<String>,
-}
-
-impl OrderOptions {
-    pub(super) fn timeout(&self, usual: Duration) -> Duration {
-        self.timeout.unwrap_or(usual)
-    }
 }
 
 /// Sends one order and prints the answer. Exits with 0 if it is executed, 1 if not or if the
@@ -86,7 +80,7 @@ fn send(line: &str, options: &OrderOptions) -> Result<String, ExitCode> {
     }
     let is_restart = line.split(' ').next() == Some("RESTART");
     let usual = if is_restart { connect::RESTART_TIMEOUT } else { connect::ANSWER_TIMEOUT };
-    connect::send_order(&options.socket, line, options.timeout(usual)).map_err(|e| {
+    connect::send_order(&options.socket, line, options.timeout.unwrap_or(usual)).map_err(|e| {
         let status = match &e {
             OrderError::Unreachable(why) => return print_failure(why, options),
             OrderError::Unanswered | OrderError::Silent(_) => status::NO_SERVER,
@@ -261,10 +255,9 @@ pub(super) enum RuleAction {
 impl RuleAction {
     /// The order, in words: what is done, the name of the rule, and more.
     fn words(&self) -> Vec<String> {
-        let own = |words: [&str; 2]| words.map(str::to_owned).to_vec();
         match self {
             RuleAction::Set { lasts, name, pattern, settings } => {
-                let mut words = own(["SET", name]);
+                let mut words = vec!["SET".to_owned(), name.clone()];
                 if let Some(lasts) = lasts {
                     let lasts = Duration::from_secs(whole_seconds(*lasts));
                     words.extend(["FOR".to_owned(), time_text(lasts)]);
@@ -273,8 +266,8 @@ impl RuleAction {
                 words.extend(settings.iter().cloned());
                 words
             }
-            RuleAction::Off { name } => own(["OFF", name]),
-            RuleAction::Reset { name } => own(["RESET", name]),
+            RuleAction::Off { name } => vec!["OFF".to_owned(), name.clone()],
+            RuleAction::Reset { name } => vec!["RESET".to_owned(), name.clone()],
         }
     }
 }

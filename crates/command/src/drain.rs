@@ -72,7 +72,7 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
 
 fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Result<DrainEnd> {
     let until = wait_max.and_then(|wait| Instant::now().checked_add(wait));
-    let answer_timeout = options.timeout(connect::ANSWER_TIMEOUT);
+    let answer_timeout = options.timeout.unwrap_or(connect::ANSWER_TIMEOUT);
     let answer_until = Instant::now() + answer_timeout;
     let mut waiting = DrainWait::connect(options, Some(answer_until))?;
     waiting.ask();
@@ -287,7 +287,7 @@ impl EndingSignals {
 }
 
 fn connect(options: &OrderOptions) -> io::Result<UnixStream> {
-    let timeout = options.timeout(connect::ANSWER_TIMEOUT);
+    let timeout = options.timeout.unwrap_or(connect::ANSWER_TIMEOUT);
     connect_unix(&options.socket, timeout).map(UnixStream::from)
 }
 

@@ -274,8 +274,7 @@ fn give_back() {
     let mut bytes = Vec::new();
     let composed = queue!(bytes, LeaveAlternateScreen, cursor::Show);
     let mut wanted = [PollFd::from_borrowed_fd(stdout(), PollFlags::OUT)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let has_room = poll(&mut wanted, Some(&at_once)).is_ok_and(|count| count > 0);
+    let has_room = poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|count| count > 0);
     if has_room && composed.is_ok() {
         // Not by `io::stdout`, which a drawing may have locked.
         let _ = rustix::io::write(stdout(), &bytes);
