@@ -80,7 +80,7 @@ fn who_closes_one_before_the_next_is_never_refused() {
 }
 
 #[test]
-fn nor_by_a_busy_daemon() {
+fn a_busy_daemon_refuses_nobody_within_a_limit() {
     let server = Server::start_with(&["--max-connections-per-ip", "1"]);
     let address = server.address();
     let count = || refused(address, 1, CONNECTIONS);
@@ -89,7 +89,7 @@ fn nor_by_a_busy_daemon() {
 
 /// Fails if a newcomer at a limit is refused at once.
 #[test]
-fn nor_in_the_first_turn_after_a_hot_restart() {
+fn the_first_turn_after_a_hot_restart_refuses_nobody_within_a_limit() {
     let place = Place::with_daemon();
     let server = place.start(&["--max-connections-per-ip", "1"]);
     let address = server.address();
@@ -111,7 +111,7 @@ fn nor_in_the_first_turn_after_a_hot_restart() {
 
 /// Fails if newcomers that were held are refused in the turn in which another one is served.
 #[test]
-fn nor_are_those_behind_others_that_have_left() {
+fn nobody_is_refused_for_newcomers_that_have_left() {
     for (option, leaving) in [("--max-connections-per-ip", 2), ("--max-connections", 40)] {
         let server = Server::start_with(&[option, "1"]);
         for round in 0..20 {
@@ -127,7 +127,7 @@ fn nor_are_those_behind_others_that_have_left() {
 
 /// Fails if a client that has left counts as gone before its report is made.
 #[test]
-fn nor_behind_one_that_has_left_during_a_report() {
+fn nobody_is_refused_for_one_that_has_left_during_a_report() {
     let server = Server::start_with(&["--max-connections", "2501"]);
     let _idle: Vec<Client> = (0..2_500).map(|_| server.connect()).collect();
     for round in 0..30 {
@@ -140,7 +140,7 @@ fn nor_behind_one_that_has_left_during_a_report() {
 
 /// Fails if newcomers of one host crowd out those of another.
 #[test]
-fn nor_beside_a_host_that_exceeds_its_limit() {
+fn nobody_is_refused_for_another_host_that_exceeds_its_limit() {
     let server = Server::start_with(&["--max-connections-per-ip", "1"]);
     let (address, is_over) = (server.address(), AtomicBool::new(false));
     let refused = thread::scope(|scope| {
