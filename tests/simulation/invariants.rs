@@ -12,6 +12,7 @@ use super::clients::oracle::ClientConversation;
 use super::clients::shares::{self, TurnStart};
 use super::driver::play::{Play, was_reset};
 use super::kernel::kernel;
+use super::kernel::processes::Asleep;
 use super::operator::service_manager::{self, check_ready};
 use super::os::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
 use super::reports::http::HTTP;
@@ -265,10 +266,9 @@ fn check_idleness(play: &mut Play, before: &TurnStart) -> Result<(), Violation> 
 
 /// Invariant: The loop sleeps only if nothing is left to do: no unread input, no unsent answer that
 /// the kernel would take, no deadline that has passed.
-pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
-    let (now_ns, timeout) = kernel(|k| (k.now_ns, k.calls.timeout_ns.expect("it waits")));
-    let until_ns = timeout.map(|timeout_ns| now_ns + timeout_ns);
-    play.asleep_until = Some(until_ns);
+pub(crate) fn check_sleep(play: &mut Play, asleep: Asleep) -> Result<(), Violation> {
+    let (now_ns, until_ns) = (kernel(|k| k.now_ns), asleep.until_ns);
+    play.asleep = Some(asleep);
     play.http_clients.check_sleep(until_ns)?;
     play.idle_turns = 0;
     play.orders.check_sleep(until_ns, play.connections.held())?;

@@ -221,12 +221,12 @@ pub(crate) mod mio {
             events.clear();
             let epoll = self.as_raw_fd();
             let timeout_ns = timeout.map(|timeout| timeout.as_nanos() as u64);
-            let waits = kernel(|k| {
-                k.calls.timeout_ns = Some(timeout_ns);
-                timeout_ns != Some(0) && !k.has_events(epoll)
+            let asleep = kernel(|k| {
+                let until_ns = timeout_ns.map(|timeout_ns| k.now_ns + timeout_ns);
+                (timeout_ns != Some(0) && !k.has_events(epoll)).then_some(Asleep { until_ns })
             });
-            if waits {
-                resume_unwind(Box::new(Asleep));
+            if let Some(asleep) = asleep {
+                resume_unwind(Box::new(asleep));
             }
             let taken = kernel(|k| k.take_events(epoll, events.capacity))?;
             events.events =

@@ -67,7 +67,7 @@ impl Play {
         self.waits_for_share.clear();
         self.operators.note_restart();
         self.oracle.moments.figures.note_restart();
-        (self.asleep_until, self.spare_since_ns) = (None, None);
+        (self.asleep, self.spare_since_ns) = (None, None);
         self.http_clients.note_restart();
         let result = self.start_image();
         self.oracle.moments.figures.note_resumed();

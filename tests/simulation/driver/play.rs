@@ -42,8 +42,8 @@ pub(crate) struct Play {
     /// The peer in each place.
     places: BTreeMap<usize, u32>,
     last_peer: u32,
-    /// Until when the loop sleeps; `None` while it is busy.
-    pub(crate) asleep_until: Option<Option<u64>>,
+    /// `None` while the loop is busy.
+    pub(crate) asleep: Option<Asleep>,
     /// Consecutive turns in which nothing was done.
     pub(crate) idle_turns: usize,
     /// Clients with input, by peer.
@@ -102,7 +102,7 @@ impl Play {
             oracle: Oracle::new(),
             places: BTreeMap::new(),
             last_peer: 0,
-            asleep_until: None,
+            asleep: None,
             idle_turns: 0,
             waits_for_share: BTreeMap::new(),
             last_turn_ns: 0,
@@ -362,7 +362,7 @@ impl Play {
     }
 
     pub(crate) fn advance_to_deadline(&mut self) {
-        if let Some(Some(until_ns)) = self.asleep_until {
+        if let Some(Asleep { until_ns: Some(until_ns) }) = self.asleep {
             kernel(|k| k.advance(until_ns.saturating_sub(k.now_ns)));
         }
     }
@@ -396,12 +396,14 @@ impl Play {
         self.operators.may_miss_answers |= kernel(|k| k.has_failed(CallKind::Send));
         let end = match turned {
             Ok(ended) => ended,
-            Err(left) if left.is::<Asleep>() => return invariants::check_sleep(self),
-            Err(left) if left.is::<Executed>() => return self.exec(),
-            Err(panic) => return Err(format!("it panics: {}", panic_text(&*panic))),
+            Err(left) => match left.downcast::<Asleep>() {
+                Ok(asleep) => return invariants::check_sleep(self, *asleep),
+                Err(left) if left.is::<Executed>() => return self.exec(),
+                Err(panic) => return Err(format!("it panics: {}", panic_text(&*panic))),
+            },
         };
         self.turns += 1;
-        self.asleep_until = None;
+        self.asleep = None;
         let seen = self.follow_calls()?;
         let server = self.server.as_ref().expect("it runs");
         let is_operator = |peer| !self.connections.was_client(peer);

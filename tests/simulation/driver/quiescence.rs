@@ -32,7 +32,7 @@ impl Play {
             }
             let choices = if varies { Choices::Seed(n) } else { Choices::USUAL };
             self.run_turn(choices, false, false)?;
-            calm = if has_read || self.asleep_until.is_none() { 0 } else { calm + 1 };
+            calm = if has_read || self.asleep.is_none() { 0 } else { calm + 1 };
             if calm > 1 && (self.is_paused() || retries > 0) {
                 retries -= usize::from(!self.is_paused());
                 self.advance_to_deadline();

@@ -55,8 +55,6 @@ pub(crate) struct TurnCalls {
     /// Peers that have left, and whose connections the daemon closed before it had received all
     /// that they had sent.
     pub(crate) closed_unread: Vec<u32>,
-    /// The timeout of the last wait.
-    pub(crate) timeout_ns: Option<Option<u64>>,
     pub(crate) failures: Vec<(CallKind, Errno)>,
     pub(crate) seen: Vec<KernelEvent>,
     /// What the service manager was sent.

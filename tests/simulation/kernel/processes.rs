@@ -45,7 +45,11 @@ pub(crate) struct Executed;
 pub(crate) struct ChildExited(pub(crate) i32);
 
 /// Leaves the daemon's code where it sleeps: nothing has happened.
-pub(crate) struct Asleep;
+#[derive(Clone, Copy)]
+pub(crate) struct Asleep {
+    /// `None` if it sleeps until something happens.
+    pub(crate) until_ns: Option<u64>,
+}
 
 impl Kernel {
     /// Sends the daemon a signal.
