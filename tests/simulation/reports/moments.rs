@@ -67,7 +67,8 @@ pub(crate) struct Question {
     pub(crate) report: ReportKind,
     /// The first moment that the answer may show.
     pub(crate) since: usize,
-    pub(crate) privacy: Privacy,
+    /// `None` for an operator, to whom nothing is hidden.
+    pub(crate) privacy: Option<Privacy>,
     pub(crate) had_events: bool,
     /// How many hot restarts were refused before.
     pub(crate) refused: u64,
@@ -76,7 +77,11 @@ pub(crate) struct Question {
 }
 
 /// Whether `--private` is on, and since which image.
-pub(crate) type Privacy = (bool, usize);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Privacy {
+    is_on: bool,
+    image: usize,
+}
 
 /// Holders and waiters, for me and for anyone.
 pub(super) type QueueLengths = [usize; 3];
@@ -173,14 +178,14 @@ impl Moments {
 
     /// An image starts, with or without `--private`.
     pub(crate) fn set_private(&mut self, is_private: bool, image: usize) {
-        if self.privacy.0 != is_private {
-            self.privacy = (is_private, image);
+        if self.privacy.is_on != is_private {
+            self.privacy = Privacy { is_on: is_private, image };
         }
     }
 
-    /// A question of an operator, to whom nothing is hidden.
+    /// A question of an operator.
     pub(crate) fn question_of_operator(&mut self, report: ReportKind) -> Question {
-        Question { privacy: (false, usize::MAX), ..self.question(report) }
+        Question { privacy: None, ..self.question(report) }
     }
 
     /// A question that is asked now, before the engine is called again.
@@ -195,7 +200,7 @@ impl Moments {
         Question {
             report,
             since: (self.first + self.all.len()).saturating_sub(1),
-            privacy: self.privacy,
+            privacy: Some(self.privacy),
             had_events: self.figures.had_events(),
             refused: self.figures.refused(),
             draining: self.figures.draining(),
@@ -245,12 +250,10 @@ impl Moments {
     ///
     /// Invariant: With `--private` a report names no key and no address, except to operators.
     pub(crate) fn judge(&self, question: &Question, text: &str) -> Result<(), Violation> {
-        let is_operators = question.privacy.1 == usize::MAX;
-        let is_changed = !is_operators && question.privacy != self.privacy;
-        if question.privacy.0 && !is_changed && shows_names(text) {
+        if self.is_private_to(question) && shows_names(text) {
             return Err(format!("{text:?} shows a key or an address"));
         }
-        let is_private = question.privacy.0 || is_changed;
+        let is_private = self.may_be_private_to(question);
         match &question.report {
             ReportKind::Query(Query::Json) => self.judge_json(question, text, is_private),
             ReportKind::Query(Query::List(list)) => {
@@ -322,7 +325,7 @@ impl Moments {
         if found.matching != shown.len() + found.left_out || !found.are_oldest_first {
             return Err(format!("{text:?} is not in order"));
         }
-        if question.privacy == self.privacy && self.privacy.0 && query.pattern != b"*" {
+        if self.is_private_to(question) && query.pattern != b"*" {
             return Err(format!("{text:?} tells which keys match"));
         }
         if self.has_many_keys {
@@ -337,12 +340,21 @@ impl Moments {
         })
     }
 
+    /// Whether `--private` is on for who asks, from the question to the answer.
+    fn is_private_to(&self, question: &Question) -> bool {
+        self.privacy.is_on && question.privacy == Some(self.privacy)
+    }
+
+    /// Whether it is on at either of them, or was meanwhile.
+    fn may_be_private_to(&self, question: &Question) -> bool {
+        question.privacy.is_some_and(|at_first| at_first.is_on || at_first != self.privacy)
+    }
+
     /// Whether keys that match a pattern may be hidden from who asks.
     pub(crate) fn judge_hidden_matches(&self, question: &Question) -> Result<(), Violation> {
-        let may_be_private = question.privacy.0 || question.privacy != self.privacy;
         match &question.report {
             ReportKind::Query(Query::MatchingKeys(query))
-                if may_be_private && query.pattern != b"*" =>
+                if self.may_be_private_to(question) && query.pattern != b"*" =>
             {
                 Ok(())
             }
