@@ -19,26 +19,19 @@ pub(crate) const RULES_TEXTS: [(&str, bool); 7] = [
 /// An order about a rule, as operators write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RuleLine {
-    Set { name: String, rule: String, for_s: Option<u64> },
+    Set { rule: String, for_s: Option<u64> },
     Off(String),
     Reset(String),
 }
 
-/// What orders have changed about a name.
-struct Change {
+/// An order that sets a rule or turns it off, and was executed.
+struct Order {
     name: String,
-    /// What the order without an end says: a rule, or that there is none.
-    lasting: Option<Option<String>>,
-    /// The rule of the order that ends by itself, and when that is.
-    timed: Option<(String, u64)>,
-}
-
-impl Change {
-    /// What it puts in the place of the file's rule.
-    fn in_force(&self) -> Option<&String> {
-        let timed = self.timed.as_ref().map(|(rule, _)| rule);
-        timed.or(self.lasting.as_ref().and_then(Option::as_ref))
-    }
+    /// What it puts in the place of the file's rule: nothing, if it turns that off.
+    rule: Option<String>,
+    is_timed: bool,
+    /// Or `RULE RESET` ends it.
+    ends_ns: u64,
 }
 
 /// The rules by where they come from.
@@ -47,8 +40,10 @@ pub(super) struct ExpectedRules {
     /// Those of the file that the image has read, or its trial.
     file: Vec<String>,
     options: Vec<String>,
-    /// The newest first.
-    changes: Vec<Change>,
+    /// All orders about names that have changed since the file did, the newest last.
+    orders: Vec<Order>,
+    /// When the last turn began.
+    now_ns: u64,
     /// What the trial of the next image has read.
     pub(super) next_file: Option<&'static str>,
     /// How often the file had been read before the exec of this image.
@@ -64,15 +59,11 @@ pub(super) fn is_valid(text: Option<&str>) -> bool {
 pub(super) fn parse(text: &str) -> Option<RuleLine> {
     let words: Vec<&str> = text.split(' ').collect();
     match words[..] {
-        ["SET", name, "FOR", time, ..] => {
-            let rule = std::iter::once(name).chain(words[4..].iter().copied());
-            let rule = rule.collect::<Vec<_>>().join(" ");
-            let for_s = Some(time.strip_suffix('s')?.parse().ok()?);
-            Some(RuleLine::Set { name: name.to_owned(), rule, for_s })
+        ["SET", name, "FOR", time, ref rest @ ..] => {
+            let rule = [&[name], rest].concat().join(" ");
+            Some(RuleLine::Set { rule, for_s: Some(time.strip_suffix('s')?.parse().ok()?) })
         }
-        ["SET", name, _, ..] => {
-            Some(RuleLine::Set { name: name.to_owned(), rule: words[1..].join(" "), for_s: None })
-        }
+        ["SET", _, _, ..] => Some(RuleLine::Set { rule: words[1..].join(" "), for_s: None }),
         ["OFF", name] => Some(RuleLine::Off(name.to_owned())),
         ["RESET", name] => Some(RuleLine::Reset(name.to_owned())),
         _ => None,
@@ -90,7 +81,7 @@ impl ExpectedRules {
         let text = if is_restart { self.next_file } else { kernel(|k| k.rules_text) };
         let file = text.filter(|_| options.rules.is_some()).map_or_else(Vec::new, rules_in);
         if file != self.file {
-            self.changes.clear();
+            self.orders.clear();
         }
         self.file = file;
         self.options = options.max_hold.iter().map(ToString::to_string).collect();
@@ -105,88 +96,81 @@ impl ExpectedRules {
         }
     }
 
+    /// A turn begins.
+    pub(super) fn note_time(&mut self) {
+        self.now_ns = kernel(|k| k.now_ns);
+    }
+
     fn is_in_file(&self, name: &str) -> bool {
         self.file.iter().any(|rule| name_of(rule) == name)
     }
 
-    fn is_known(&self, name: &str) -> bool {
-        self.is_in_file(name) || self.changes.iter().any(|change| change.name == name)
+    /// Which order about this name holds.
+    ///
+    /// Invariant: That is the last one; once it has ended, the last one without `FOR`. A rule that
+    /// was set `FOR` some time ends in the first turn after that.
+    fn holding(&self, name: &str) -> Option<usize> {
+        let last = |is_meant: fn(&Order) -> bool| {
+            self.orders.iter().rposition(|order| order.name == name && is_meant(order))
+        };
+        let lasts = [last(|_| true), last(|order| !order.is_timed)];
+        lasts.into_iter().flatten().find(|&at| self.orders[at].ends_ns > self.now_ns)
     }
 
-    /// Invariant: `RULE SET` replaces the rule of a name, or puts it in front of all others, and
-    /// `RULE OFF` disables it; `FOR` lies over what has no end. `RULE RESET` takes the upper one
-    /// away. Without settings, only a rule of the file can be replaced; a rule that an order has
-    /// set keeps its pattern.
+    /// Invariant: `RULE SET` replaces the rule of a name, and `RULE OFF` disables it, if there is
+    /// one. `RULE RESET` ends the order that holds. Without settings, only a rule of the file can be
+    /// replaced; a rule that an order has set keeps its pattern.
     pub(super) fn apply(&mut self, line: RuleLine) {
-        let now_ns = kernel(|k| k.now_ns);
-        match line {
+        let (name, rule, for_s) = match line {
+            RuleLine::Set { rule, for_s } => (name_of(&rule).to_owned(), Some(rule), for_s),
+            RuleLine::Off(name) => (name, None, None),
             RuleLine::Reset(name) => {
-                for change in self.changes.iter_mut().filter(|change| change.name == name) {
-                    if change.timed.take().is_none() {
-                        change.lasting = None;
-                    }
+                if let Some(at) = self.holding(&name) {
+                    self.orders[at].ends_ns = self.now_ns;
                 }
+                return;
             }
-            RuleLine::Off(name) if !self.is_known(&name) => {}
-            RuleLine::Off(name) => {
-                let change = self.change_of(&name);
-                (change.lasting, change.timed) = (Some(None), None);
-            }
-            RuleLine::Set { name, rule, .. } if !has_settings(&rule) && !self.is_in_file(&name) => {
-            }
-            RuleLine::Set { name, rule, for_s } => {
-                let change = self.change_of(&name);
-                let has_other_pattern = |old: &String| pattern_of(old) != pattern_of(&rule);
-                if !change.in_force().is_some_and(has_other_pattern) {
-                    match for_s {
-                        Some(seconds) => {
-                            change.timed = Some((rule, now_ns + seconds * 1_000_000_000))
-                        }
-                        None => (change.lasting, change.timed) = (Some(Some(rule)), None),
-                    }
-                }
-            }
+        };
+        let old = self.holding(&name).map(|at| &self.orders[at]);
+        let is_refused = match &rule {
+            Some(rule) if !has_settings(rule) && !self.is_in_file(&name) => true,
+            Some(rule) => old
+                .and_then(|old| old.rule.as_deref())
+                .is_some_and(|old| pattern_of(old) != pattern_of(rule)),
+            None => old.is_none() && !self.is_in_file(&name),
+        };
+        if is_refused {
+            return;
         }
-        self.forget_empty();
-    }
-
-    fn change_of(&mut self, name: &str) -> &mut Change {
-        let at = self.changes.iter().position(|change| change.name == name).unwrap_or_else(|| {
-            self.changes.insert(0, Change { name: name.to_owned(), lasting: None, timed: None });
-            0
-        });
-        &mut self.changes[at]
-    }
-
-    fn forget_empty(&mut self) {
-        self.changes.retain(|change| change.lasting.is_some() || change.timed.is_some());
+        if old.is_none() {
+            self.orders.retain(|order| order.name != name);
+        }
+        let ends_ns = for_s.map_or(u64::MAX, |seconds| self.now_ns + seconds * 1_000_000_000);
+        self.orders.push(Order { name, rule, is_timed: for_s.is_some(), ends_ns });
     }
 
     /// In the order in which they apply.
+    ///
+    /// Invariant: Rules that are not in the file stand in front of it, the name that was changed
+    /// first last.
     pub(super) fn in_force(&self) -> Vec<String> {
-        let new = self.changes.iter().filter(|change| !self.is_in_file(&change.name));
-        let new = new.filter_map(Change::in_force);
-        let replaced = self.file.iter().filter_map(|rule| {
-            match self.changes.iter().find(|change| change.name == name_of(rule)) {
-                None => Some(rule),
-                Some(change) => change.in_force(),
-            }
-        });
-        new.chain(replaced).chain(&self.options).cloned().collect()
+        let by_order = |name: &str| self.holding(name).map(|at| self.orders[at].rule.as_ref());
+        let is_first = |(at, order): &(usize, &Order)| {
+            self.orders[..*at].iter().all(|other| other.name != order.name)
+        };
+        let names = self.orders.iter().enumerate().filter(is_first).map(|(_, order)| &order.name);
+        let new = names.rev().filter(|name| !self.is_in_file(name));
+        let new = new.filter_map(|name| by_order(name).flatten());
+        let of_file =
+            self.file.iter().filter_map(|rule| by_order(name_of(rule)).unwrap_or(Some(rule)));
+        new.chain(of_file).chain(&self.options).cloned().collect()
     }
 
-    /// Invariant: A rule that was set `FOR` some time ends in the first turn after that.
-    pub(super) fn expire(&mut self) {
-        let now_ns = kernel(|k| k.now_ns);
-        for change in &mut self.changes {
-            change.timed.take_if(|(_, until_ns)| *until_ns <= now_ns);
-        }
-        self.forget_empty();
-    }
-
-    /// When the next change ends.
+    /// When the next rule ends by itself.
     pub(super) fn next_end_ns(&self) -> Option<u64> {
-        self.changes.iter().filter_map(|change| change.timed.as_ref()).map(|timed| timed.1).min()
+        let holding = self.orders.iter().filter_map(|order| self.holding(&order.name));
+        let orders = holding.map(|at| &self.orders[at]).filter(|order| order.is_timed);
+        orders.map(|order| order.ends_ns).min()
     }
 }
 

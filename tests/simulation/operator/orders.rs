@@ -123,7 +123,7 @@ impl Orders {
         server: &Server,
     ) -> Result<(), Violation> {
         let mut restarts = Vec::new();
-        self.rules.expire();
+        self.rules.note_time();
         let begins = seen.iter().any(|one| matches!(one, KernelEvent::Forked(_)));
         let mut may_be_refused_at_once = false;
         if self.trial.is_none() {
@@ -174,7 +174,7 @@ impl Orders {
         before: &[OsString],
         now: &[OsString],
     ) -> Result<(), Violation> {
-        self.rules.expire();
+        self.rules.note_time();
         for order in self.parse_orders(seen, operators) {
             self.apply(order);
         }
