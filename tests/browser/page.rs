@@ -1,7 +1,7 @@
 //! The page at `/`, in a browser.
 
 use crate::browser::Browser;
-use crate::support::http::{Daemon, get};
+use crate::support::http::{WithHttp, get};
 use crate::support::restart::Place;
 use crate::support::{Client, PATIENCE, Server, eventually};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
@@ -23,7 +23,7 @@ const STATE: &str = "document.getElementById('state').textContent";
 impl Browser {
     /// Opens the page and waits for its first figures.
     #[track_caller]
-    fn open_page(&mut self, daemon: &Daemon, size: (u32, u32), scheme: &str) {
+    fn open_page(&mut self, daemon: &WithHttp, size: (u32, u32), scheme: &str) {
         self.set_screen(size, scheme);
         self.open(&format!("http://{}/", daemon.http));
         self.wait_for(r#"document.getElementById("state")?.textContent === "serving""#);
@@ -41,7 +41,7 @@ impl Browser {
 
 #[test]
 fn the_page_shows_holders_and_waiters() {
-    let mut daemon = Daemon::start(&[]);
+    let mut daemon = WithHttp::start(&[]);
     let Some(mut browser) = Browser::start("shows") else {
         return;
     };
@@ -88,7 +88,7 @@ fn rules_that_limit_keys_and_orders_are_shown() {
     let [rules, control] = ["rules", "c"].map(|name| place.path(name).display().to_string());
     std::fs::write(&rules, "pages page:* workers=1\nbots bot:* deny\n").expect("written");
     let options = ["--http", "127.0.0.1:0", "--rules", &rules, "--control", &control];
-    let daemon = Daemon::of(place.start(&options));
+    let daemon = WithHttp::of(place.start(&options));
     let order = |line: &str| {
         let mut socket = UnixStream::connect(&control).expect("the control socket");
         socket.write_all(line.as_bytes()).expect("send");
@@ -138,7 +138,7 @@ const IS_GREY: &str = r#"(() => {
 
 #[test]
 fn data_of_a_hung_daemon_is_grey_and_the_title_names_the_host() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let Some(mut browser) = Browser::start("hung") else {
         return;
     };
@@ -163,7 +163,7 @@ fn data_of_a_hung_daemon_is_grey_and_the_title_names_the_host() {
 
 #[test]
 fn restarts_are_marked_and_the_pointer_reads_the_plots() {
-    let mut daemon = Daemon::start(&[]);
+    let mut daemon = WithHttp::start(&[]);
     let Some(mut browser) = Browser::start("marks") else {
         return;
     };
@@ -183,7 +183,7 @@ fn restarts_are_marked_and_the_pointer_reads_the_plots() {
     let http = daemon.http.to_string();
     daemon.server.signal(Signal::KILL);
     daemon.server.wait_for_exit();
-    let _next = Daemon::of(Server::start_with(&["--http", &http]));
+    let _next = WithHttp::of(Server::start_with(&["--http", &http]));
     browser.wait_for(&format!("{} === 6 && {} === 12", marks("hot"), marks("start")));
     let look = |name: &str| {
         format!("getComputedStyle(document.querySelector('svg .{name}')).strokeDasharray")
@@ -206,7 +206,7 @@ fn restarts_are_marked_and_the_pointer_reads_the_plots() {
 /// In an outage nobody has had the page open.
 #[test]
 fn what_was_before_the_page_opened_is_there() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let mut client: Client = daemon.server.connect();
     for _ in 0..100 {
         client.exchange("ACQ4ME article:1 1 9 0", "LOCKED");
@@ -236,7 +236,7 @@ fn what_was_before_the_page_opened_is_there() {
 /// Such as behind a proxy that knows the older paths only.
 #[test]
 fn without_its_history_the_page_works() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let Some(mut browser) = Browser::start("no-history") else {
         return;
     };
@@ -252,7 +252,7 @@ fn without_its_history_the_page_works() {
 
 #[test]
 fn keys_are_text_and_link_to_their_holders() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let Some(mut browser) = Browser::start("keys") else {
         return;
     };
@@ -299,7 +299,7 @@ fn keys_are_text_and_link_to_their_holders() {
 /// The page refreshes its tables every two seconds.
 #[test]
 fn a_link_keeps_the_focus_when_its_table_is_redrawn() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let Some(mut browser) = Browser::start("focus") else {
         return;
     };
@@ -313,7 +313,7 @@ fn a_link_keeps_the_focus_when_its_table_is_redrawn() {
 
 #[test]
 fn lists_show_how_many_rows_exist() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let Some(mut browser) = Browser::start("cut") else {
         return;
     };
@@ -336,14 +336,14 @@ fn lists_show_how_many_rows_exist() {
     assert_eq!(browser.text(&note("clients")), "");
     let over = "document.getElementById('slow-over').textContent";
     assert_eq!(browser.text(over), "--slow is off");
-    let watched = Daemon::start(&["--slow", "0.5"]);
+    let watched = WithHttp::start(&["--slow", "0.5"]);
     browser.open_page(&watched, DESK, "light");
     assert_eq!(browser.text(over), "last holds and waits over 500 ms (--slow)");
 }
 
 #[test]
 fn keys_full_of_markup_are_text() {
-    let daemon = Daemon::start(&["--slow", "0.001"]);
+    let daemon = WithHttp::start(&["--slow", "0.001"]);
     let Some(mut browser) = Browser::start("markup") else {
         return;
     };
@@ -400,7 +400,7 @@ fn keys_full_of_markup_are_text() {
 /// More requests arrive per second than are all recorded (docs/reference/reports.md).
 #[test]
 fn the_page_shows_whether_hot_keys_are_sampled() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let Some(mut browser) = Browser::start("sampled") else {
         return;
     };
@@ -425,7 +425,7 @@ fn the_page_shows_whether_hot_keys_are_sampled() {
 /// Checked at the receiver too: whatever a script tries, no connection arrives.
 #[test]
 fn no_other_host_is_contacted_and_no_content_can_be_injected() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let outside = TcpListener::bind("127.0.0.2:0").expect("a listener");
     outside.set_nonblocking(true).expect("nonblocking");
     let Some(mut browser) = Browser::start("outside") else {
@@ -453,7 +453,7 @@ fn no_other_host_is_contacted_and_no_content_can_be_injected() {
 
 #[test]
 fn keyboard_and_screen_reader_reach_everything() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let Some(mut browser) = Browser::start("access") else {
         return;
     };
@@ -526,7 +526,7 @@ const CONTRASTS: &str = r#"(() => {
 
 #[test]
 fn it_can_be_read_in_dark_light_and_narrow() {
-    let daemon = Daemon::start(&["--slow", "0.001"]);
+    let daemon = WithHttp::start(&["--slow", "0.001"]);
     let Some(mut browser) = Browser::start("readable") else {
         return;
     };
@@ -608,7 +608,7 @@ fn worker(n: u64, to: SocketAddr, is_over: &AtomicBool) {
 /// of load, so that the plots show data; without it after a few seconds.
 #[test]
 fn screenshots() {
-    let daemon = Daemon::start(&["--slow", "0.45"]);
+    let daemon = WithHttp::start(&["--slow", "0.45"]);
     let Some(mut browser) = Browser::start("screenshots") else {
         return;
     };

@@ -85,7 +85,7 @@ fn a_call_that_fails_later_is_named() {
         return;
     }
     let daemon = || {
-        Daemon::start(Place::new(), Listens::Itself, daemon_command)
+        Serving::start(Place::new(), Listens::Itself, daemon_command)
             .unwrap_or_else(|e| panic!("{e:?}"))
     };
     for (fault, said) in [
@@ -171,7 +171,7 @@ enum Listens {
 fn recorded_calls(listens: Listens) -> Vec<DeniedCall> {
     let place = Place::new();
     let trace = place.path("trace");
-    let daemon = Daemon::start(place, listens, |arguments| recorded(DAEMON, arguments, &trace));
+    let daemon = Serving::start(place, listens, |arguments| recorded(DAEMON, arguments, &trace));
     let mut daemon = daemon.expect("it serves");
     daemon.serve();
     daemon.reload().expect("it reloads");
@@ -185,7 +185,7 @@ fn recorded_calls(listens: Listens) -> Vec<DeniedCall> {
 /// What happens if the daemon is denied this call.
 fn with_denied(call: &DeniedCall, error: u16, listens: Listens) -> String {
     let start = |arguments: &[&str]| call.denied_to(error, DAEMON, arguments);
-    let mut daemon = match Daemon::start(Place::new(), listens, start) {
+    let mut daemon = match Serving::start(Place::new(), listens, start) {
         Ok(daemon) => daemon,
         // Before its first line: the linker, the C library and Rust's start need it.
         Err(_) if finish(&mut start(&["--version"])).code != Some(0) => {
@@ -225,7 +225,7 @@ fn with_denied(call: &DeniedCall, error: u16, listens: Listens) -> String {
 }
 
 /// A daemon that serves clients, operators and HTTP.
-struct Daemon {
+struct Serving {
     place: Place,
     process: Process,
     log: Log,
@@ -245,13 +245,13 @@ impl Drop for Process {
     }
 }
 
-impl Daemon {
+impl Serving {
     /// Starts it, and takes a lock. If it ends instead, its status and what it said.
     fn start(
         place: Place,
         listens: Listens,
         command: impl FnOnce(&[&str]) -> Command,
-    ) -> Result<Daemon, (Option<i32>, String)> {
+    ) -> Result<Serving, (Option<i32>, String)> {
         let ip = next_address();
         // Where SO_REUSEADDR is denied, an address can't be used again.
         static COUNT: AtomicU16 = AtomicU16::new(0);
@@ -290,7 +290,7 @@ impl Daemon {
         }
         let mut holder = Client::connect(address);
         holder.exchange("ACQ4ME held 1 9 5", "LOCKED");
-        Ok(Daemon { place, process, log, address, http, holder })
+        Ok(Serving { place, process, log, address, http, holder })
     }
 
     /// Uses all that it serves.

@@ -1,14 +1,14 @@
 //! HTTP for monitoring: `--http`.
 
 use crate::control::Operator;
-use crate::support::http::Daemon;
+use crate::support::http::WithHttp;
 use crate::support::restart::Place;
 use crate::support::status::NO_ADDRESS;
 use crate::support::{PATIENCE, daemon_command, eventually, finish};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-impl Daemon {
+impl WithHttp {
     /// The answer to a GET.
     #[track_caller]
     fn get(&self, path: &str) -> Answer {
@@ -61,7 +61,7 @@ impl Answer {
 
 #[test]
 fn metrics_count_what_clients_do() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 9 0", "LOCKED");
     client.exchange("ACQ4ME k 1 1 0", "QUEUE_FULL");
@@ -93,7 +93,7 @@ fn metrics_count_what_clients_do() {
 
 #[test]
 fn every_response_has_a_type_and_an_end() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     for (path, status, start) in [
         ("/", 200, "<!doctype html>"),
         ("/stats.json", 200, "{\"version\":"),
@@ -123,7 +123,7 @@ fn history_marks_what_operators_did() {
     let place = Place::with_daemon();
     let path = place.path("control.sock").display().to_string();
     let server = place.start(&["--http", "127.0.0.1:0", "--private", "--control", &path]);
-    let daemon = Daemon::of(server);
+    let daemon = WithHttp::of(server);
     let mut client = daemon.server.connect();
     client.exchange("ACQ4ME enwiki:pcache:idhash:2-0!canonical:revid:7 1 1 1", "LOCKED");
     // Otherwise the drain would be over.
@@ -168,7 +168,7 @@ fn history_marks_what_operators_did() {
 /// haproxy checks servers so: `option httpchk`, alone and with a method and a path.
 #[test]
 fn options_are_answered_as_head() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     for (target, status) in
         [("/", 200), ("*", 200), ("/-/ready", 200), ("/stats.json", 200), ("/nowhere", 404)]
     {
@@ -218,7 +218,7 @@ fn a_reload_changes_its_addresses() {
 
 #[test]
 fn an_address_that_is_taken_is_an_error() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let http = daemon.http.to_string();
     let mut second = daemon_command(&["-l", "127.0.0.1", "-p", "0", "--http", &http]);
     let ended = finish(&mut second);
@@ -235,7 +235,7 @@ fn an_address_that_is_taken_is_an_error() {
 
 #[test]
 fn hot_keys_are_exported_only_on_request() {
-    let daemon = Daemon::start(&["--http-keys", "2"]);
+    let daemon = WithHttp::start(&["--http-keys", "2"]);
     let mut client = daemon.server.connect();
     for key in ["a", "b\"\\", "b\"\\", "c", "c", "c"] {
         client.exchange(&format!("ACQ4ME {key} 1 9 0"), "LOCKED");
@@ -245,5 +245,5 @@ fn hot_keys_are_exported_only_on_request() {
     assert_eq!(metrics.sample("poolcounter_hot_key_requests{key=\"c\"}"), 3.0);
     assert_eq!(metrics.sample("poolcounter_hot_key_requests{key=\"b\\\"\\\\x5c\"}"), 2.0);
     assert_eq!(metrics.body.matches("poolcounter_hot_key_requests{").count(), 2);
-    assert!(!Daemon::start(&[]).get("/metrics").body.contains("hot_key"));
+    assert!(!WithHttp::start(&[]).get("/metrics").body.contains("hot_key"));
 }

@@ -1,7 +1,7 @@
 //! Output never blocks the daemon, even if no process reads it: neither its log nor the
 //! service manager's socket.
 
-use crate::support::notified::{Daemon, Notified, temporary};
+use crate::support::notified::{Notified, Unread, temporary};
 use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::terminal::terminal;
@@ -16,11 +16,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-/// Commands in a [`Daemon::converse`], enough to fill every buffer.
+/// Commands in a [`Unread::converse`], enough to fill every buffer.
 const COMMANDS: usize = 200;
 
-impl Daemon {
-    fn logging_all(stderr: &OwnedFd, launcher: &[&str]) -> Daemon {
+impl Unread {
+    fn logging_all(stderr: &OwnedFd, launcher: &[&str]) -> Unread {
         let stderr = stderr.try_clone().expect("dup");
         let stat = fstat(&stderr).expect("fstat");
         let stream = format!("{}:{}", stat.st_dev, stat.st_ino);
@@ -28,7 +28,7 @@ impl Daemon {
             [] => vec![("JOURNAL_STREAM", stream.as_str())],
             _ => vec![],
         };
-        Daemon::start(stderr, launcher, &[&journal[..], &[("RUST_LOG", "debug")]].concat())
+        Unread::start(stderr, launcher, &[&journal[..], &[("RUST_LOG", "debug")]].concat())
     }
 
     /// Logs two lines per command with `RUST_LOG=debug`, 1 kB per pair. Afterwards
@@ -102,7 +102,7 @@ fn filling() -> [u8; 4096] {
 #[track_caller]
 fn serves_while(stuck: Stuck, launcher: &[&str]) {
     let flags = fcntl_getfl(&stuck.writer).expect("flags");
-    let daemon = Daemon::logging_all(&stuck.writer, launcher);
+    let daemon = Unread::logging_all(&stuck.writer, launcher);
     let client = daemon.converse("unread");
     assert_eq!(fcntl_getfl(&stuck.writer), Ok(flags));
     let log = stuck.read();
@@ -131,7 +131,7 @@ fn is_complete(line: &str) -> bool {
 /// SIGTERM works while no process reads.
 #[track_caller]
 fn ends_while(stuck: Stuck, launcher: &[&str]) {
-    let daemon = Daemon::logging_all(&stuck.writer, launcher);
+    let daemon = Unread::logging_all(&stuck.writer, launcher);
     daemon.converse("unread");
     daemon.expect_to_end();
 }
@@ -179,7 +179,7 @@ fn a_file_gets_every_line_in_order() {
     let path = temporary("shared.log");
     let mut file = OpenOptions::new().create_new(true).write(true).open(&path).expect("a file");
     file.write_all(b"before\n").expect("write");
-    let daemon = Daemon::logging_all(&file.try_clone().expect("dup").into(), &["env"]);
+    let daemon = Unread::logging_all(&file.try_clone().expect("dup").into(), &["env"]);
     daemon.converse("key");
     daemon.expect_to_end();
     file.write_all(b"after\n").expect("write");
@@ -194,7 +194,7 @@ fn a_file_gets_every_line_in_order() {
 #[test]
 fn a_device_that_is_full_does_not_end_it() {
     let full = OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
-    let daemon = Daemon::logging_all(&full.into(), &["env"]);
+    let daemon = Unread::logging_all(&full.into(), &["env"]);
     daemon.converse("key");
     daemon.expect_to_end();
 }
@@ -204,7 +204,7 @@ fn a_device_that_is_full_does_not_end_it() {
 fn a_log_file_that_may_not_grow_does_not_end_it() {
     let path = temporary("limited.log");
     let file = File::create(&path).expect("a file");
-    let daemon = Daemon::logging_all(&file.into(), &["prlimit", "--fsize=2000"]);
+    let daemon = Unread::logging_all(&file.into(), &["prlimit", "--fsize=2000"]);
     daemon.converse("key");
     daemon.expect_to_end();
     let len = std::fs::metadata(&path).expect("stat").len();
@@ -215,7 +215,7 @@ fn a_log_file_that_may_not_grow_does_not_end_it() {
 #[test]
 fn a_closed_stderr_does_not_end_it() {
     let null = File::open("/dev/null").expect("/dev/null");
-    let daemon = Daemon::logging_all(&null.into(), &["sh", "-c", "exec \"$@\" 2>&-", "sh"]);
+    let daemon = Unread::logging_all(&null.into(), &["sh", "-c", "exec \"$@\" 2>&-", "sh"]);
     daemon.converse("key");
     daemon.expect_to_end();
 }
@@ -224,7 +224,7 @@ fn a_closed_stderr_does_not_end_it() {
 #[test]
 fn a_broken_pipe_does_not_end_it() {
     let (reader, writer) = pipe().expect("pipe");
-    let daemon = Daemon::logging_all(&writer, &[]);
+    let daemon = Unread::logging_all(&writer, &[]);
     drop((reader, writer));
     daemon.converse("key");
     daemon.expect_to_end();
@@ -248,7 +248,7 @@ fn a_start_that_fails_is_not_blocked_by_a_full_pipe() {
 #[test]
 fn a_failed_allocation_exits_with_a_full_stderr() {
     let stuck = Stuck::pipe();
-    let mut daemon = Daemon::logging_all(&stuck.writer, &["prlimit", "--core=0"]);
+    let mut daemon = Unread::logging_all(&stuck.writer, &["prlimit", "--core=0"]);
     daemon.converse("key");
     let pid = daemon.child.id().to_string();
     let limited = Command::new("prlimit").args(["--data=1:1", "--as=1:1", "--pid", &pid]).status();
@@ -272,7 +272,7 @@ fn a_panic_is_logged_and_exits_with_a_full_stderr() {
     }
     for stuck in [Stuck::pipe, Stuck::unix_stream] {
         let Stuck { writer, reader: _reader, .. } = stuck();
-        let mut daemon = Daemon::start(writer, &launcher, &[]);
+        let mut daemon = Unread::start(writer, &launcher, &[]);
         assert!(!wait_for_exit(&mut daemon.child).success());
     }
     let finished = crate::support::finish(&mut launched(&launcher, DAEMON, &["-l", "127.0.0.1"]));

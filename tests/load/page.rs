@@ -1,7 +1,7 @@
 //! What the page at `/` and a scrape cost the daemon.
 
 use crate::support::Client;
-use crate::support::http::{Daemon, get};
+use crate::support::http::{WithHttp, get};
 use std::time::Duration;
 
 /// With one of each per second: less than 0.4 % of a core, ten times the figure in
@@ -10,7 +10,7 @@ use std::time::Duration;
 fn a_page_load_and_a_scrape_cost_little() {
     const ROUNDS: u32 = 300;
     const BOUND: Duration = Duration::from_millis(4);
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let mut clients: Vec<Client> = (0..50).map(|_| daemon.server.connect()).collect();
     for (n, client) in clients.iter_mut().enumerate() {
         client.send(&format!("ACQ4ME enwiki:pcache:idhash:{}-0!canonical:revid:7 1 9 60", n / 2));

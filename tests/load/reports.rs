@@ -2,7 +2,7 @@
 //! within the promised memory (docs/reference/sizing.md).
 
 use crate::support::crowd::{connect_crowd, crowd_size, start_apart};
-use crate::support::http::{Daemon, get};
+use crate::support::http::{WithHttp, get};
 use crate::support::restart::Place;
 use engine::state::EngineState;
 use engine::{ClientId, Engine, HashSeed, Time};
@@ -200,7 +200,7 @@ fn records_take_bounded_memory_whatever_the_keys() {
 fn operators_and_monitoring_do_not_wait_for_a_crowd_that_asks_for_reports() {
     let place = Place::new();
     let path = place.path("control.sock").display().to_string();
-    let daemon = Daemon::of(start_apart(7, &["--http", "127.0.0.1:0", "--control", &path]));
+    let daemon = WithHttp::of(start_apart(7, &["--http", "127.0.0.1:0", "--control", &path]));
     let mut crowd = connect_crowd(daemon.server.address(), crowd_size(10_000));
     // So that all requests are there when it continues.
     daemon.server.signal(Signal::STOP);

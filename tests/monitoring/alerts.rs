@@ -2,7 +2,7 @@
 //! explains each.
 
 use crate::prometheus::Prometheus;
-use crate::support::http::{Daemon, get};
+use crate::support::http::{WithHttp, get};
 use crate::support::{Client, DAEMON, Server, eventually, file, launched};
 use crate::{RULES, promtools};
 use rustix::process::Signal;
@@ -71,7 +71,7 @@ pub(crate) fn metrics_in(query: &str) -> BTreeSet<String> {
 
 #[test]
 fn they_use_existing_metrics() {
-    let daemon = Daemon::start(&["--rules", RULES]);
+    let daemon = WithHttp::start(&["--rules", RULES]);
     daemon.server.connect().exchange("ACQ4ME article:1 1 9 0", "LOCKED");
     let (_, metrics) = get(daemon.http, "/metrics");
     let rules = file("monitoring/alerts.yml");
@@ -90,7 +90,7 @@ fn they_use_existing_metrics() {
 fn the_descriptor_alert_sees_when_no_more_clients_are_accepted() {
     let launcher = ["prlimit", "--nofile=64:64"];
     let arguments = ["-l", "127.0.0.1", "-p", "0", "--http", "127.0.0.1:0"];
-    let daemon = Daemon::of(Server::spawn(&mut launched(&launcher, DAEMON, &arguments)));
+    let daemon = WithHttp::of(Server::spawn(&mut launched(&launcher, DAEMON, &arguments)));
     let _crowd: Vec<Client> = (0..60).map(|_| daemon.server.connect()).collect();
     daemon.server.log.wait_for("out of descriptors");
     let (_, metrics) = get(daemon.http, "/metrics");
@@ -111,7 +111,7 @@ fn the_descriptor_alert_sees_when_no_more_clients_are_accepted() {
 /// no locks does not fire, one during a drain with locks does.
 #[test]
 fn a_real_prometheus_evaluates_them() {
-    let mut daemon = Daemon::start(&["--rules", RULES]);
+    let mut daemon = WithHttp::start(&["--rules", RULES]);
     let Some(prometheus) = Prometheus::start("alerts", daemon.http) else {
         return;
     };
@@ -161,9 +161,9 @@ fn a_real_prometheus_evaluates_them() {
 }
 
 /// Kills a daemon and starts another on the same HTTP address.
-fn replace_daemon(mut daemon: Daemon) -> Daemon {
+fn replace_daemon(mut daemon: WithHttp) -> WithHttp {
     let http = daemon.http.to_string();
     daemon.server.signal(Signal::KILL);
     daemon.server.wait_for_exit();
-    Daemon::of(Server::start_with(&["--http", &http]))
+    WithHttp::of(Server::start_with(&["--http", &http]))
 }

@@ -2,7 +2,7 @@
 //! scraped a daemon under load.
 
 use crate::prometheus::Prometheus;
-use crate::support::http::Daemon;
+use crate::support::http::WithHttp;
 use crate::support::{Client, eventually, file};
 use crate::{RULES, promtools};
 use serde_json::Value;
@@ -176,7 +176,7 @@ fn round(address: SocketAddr, n: usize) {
 
 #[test]
 fn each_query_finds_data_after_a_load() {
-    let daemon = Daemon::start(&["--http-keys", "10", "--rules", RULES]);
+    let daemon = WithHttp::start(&["--http-keys", "10", "--rules", RULES]);
     let Some(prometheus) = Prometheus::start("dashboard", daemon.http) else {
         return;
     };
@@ -252,7 +252,7 @@ tests:
 /// The panels show the effects of a load: answers, outcomes of waits and holds, groups.
 #[test]
 fn client_actions_are_counted_separately() {
-    let daemon = Daemon::start(&["--rules", RULES]);
+    let daemon = WithHttp::start(&["--rules", RULES]);
     let Some(prometheus) = Prometheus::start("outcomes", daemon.http) else {
         return;
     };

@@ -1,7 +1,7 @@
 //! `/metrics`: both Debians' promtool find no fault, and docs/reference/metrics.md is current.
 
 use crate::support::Client;
-use crate::support::http::{Daemon, get};
+use crate::support::http::{WithHttp, get};
 use crate::{RULES, promtools};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -24,7 +24,7 @@ fn check(promtool: &Path, metrics: &str) -> (bool, String) {
 
 #[test]
 fn promtool_finds_nothing_wrong() {
-    let daemon = Daemon::start(&["--http-keys", "9", "--rules", RULES]);
+    let daemon = WithHttp::start(&["--http-keys", "9", "--rules", RULES]);
     let mut client: Client = daemon.server.connect();
     client.exchange("ACQ4ANY odd\\\u{e4}\"{}=\u{1} 1 9 0", "LOCKED");
     client.exchange("RELEASE", "RELEASED");
@@ -46,7 +46,7 @@ fn promtool_finds_nothing_wrong() {
 /// families` writes all but the last column.
 #[test]
 fn the_page_of_families_is_current() {
-    let daemon = Daemon::start(&["--http-keys", "9", "--rules", RULES]);
+    let daemon = WithHttp::start(&["--http-keys", "9", "--rules", RULES]);
     let mut client: Client = daemon.server.connect();
     for (line, answer) in [
         ("ACQ4ANY article:1 1 9 0", "LOCKED"),

@@ -2,7 +2,7 @@
 
 use crate::support::base64::to_base64;
 use crate::support::file;
-use crate::support::http::{Daemon, get};
+use crate::support::http::{WithHttp, get};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ fn page_policy_has_the_hashes_of_the_page_and_forbids_the_rest() {
 
 #[test]
 fn it_is_one_file_and_only_it_may_run_scripts() {
-    let daemon = Daemon::start(&[]);
+    let daemon = WithHttp::start(&[]);
     let (head, body) = get(daemon.http, "/");
     assert!(head.contains(file("src/reporting/http/page.policy").trim()), "{head}");
     assert_eq!(body, file("src/reporting/http/page.html"));

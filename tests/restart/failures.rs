@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// A daemon with a holder, a waiter and half a line, and its state before the test breaks
 /// its binary.
-struct Daemon {
+struct Observed {
     place: Place,
     server: Server,
     holder: Client,
@@ -22,12 +22,12 @@ struct Daemon {
     before: Environment,
 }
 
-impl Daemon {
-    fn start() -> Daemon {
-        Daemon::start_with(&[])
+impl Observed {
+    fn start() -> Observed {
+        Observed::start_with(&[])
     }
 
-    fn start_with(arguments: &[&str]) -> Daemon {
+    fn start_with(arguments: &[&str]) -> Observed {
         let place = Place::with_daemon();
         let server = place.start(arguments);
         // The old file stays reachable, so that the link in /proc does not change.
@@ -39,7 +39,7 @@ impl Daemon {
         holder.send_bytes(b"RELE");
         control.settle();
         let before = Environment::of(server.pid());
-        Daemon { place, server, holder, waiter, control, before }
+        Observed { place, server, holder, waiter, control, before }
     }
 
     /// Asks for a restart, which must be refused for this reason and leave no
@@ -80,7 +80,7 @@ impl Daemon {
 
 #[test]
 fn the_binary_is_missing() {
-    let daemon = Daemon::start();
+    let daemon = Observed::start();
     fs::remove_file(daemon.place.binary()).expect("remove");
     daemon.refuses("can't be asked: No such file or directory");
 }
@@ -110,7 +110,7 @@ fn the_binary_is_another_program() {
         ("cp $0 $0.new; mv $0.new $0; exec $REAL \"$@\"", "was replaced while it was being asked"),
         ("chmod a-x $0; exec $REAL \"$@\"", "can't be executed: execve: Permission denied"),
     ] {
-        let daemon = Daemon::start();
+        let daemon = Observed::start();
         daemon.place.install_script(script);
         daemon.refuses(reason);
     }
@@ -125,7 +125,7 @@ fn expect_ended(place: &Place, name: &str) {
 
 #[test]
 fn the_binary_hangs_with_a_child() {
-    let daemon = Daemon::start();
+    let daemon = Observed::start();
     daemon.place.install_script("sleep 600 & echo $! > $HERE/child; wait");
     let refusal = refused_restart(&daemon.server);
     assert!(refusal.contains("did not answer within 15 s"), "{refusal:?}");
@@ -135,7 +135,7 @@ fn the_binary_hangs_with_a_child() {
 
 #[test]
 fn the_binary_leaves_a_child_that_holds_its_output() {
-    let daemon = Daemon::start();
+    let daemon = Observed::start();
     daemon.place.install_script("sleep 600 & echo $! > $HERE/child; exit 1");
     let refusal = refused_restart(&daemon.server);
     assert!(refusal.contains("it said nothing"), "{refusal:?}");
@@ -152,7 +152,7 @@ fn expect_refused_without(
     (at_first, why): (u64, &str),
     (later, why_later): (impl Fn(&Server) -> u64, &str),
 ) {
-    let daemon = Daemon::start();
+    let daemon = Observed::start();
     let pid = rustix::process::Pid::from_raw(daemon.server.pid() as i32);
     let limit = rustix::process::getrlimit(resource);
     let set = |current| {
@@ -206,7 +206,7 @@ fn the_reference_replaced_the_binary() {
         skip("no reference: run tests/support/fetch-reference.sh first");
         return;
     }
-    let daemon = Daemon::start();
+    let daemon = Observed::start();
     daemon.place.install(&reference);
     let refusal = refused_restart(&daemon.server);
     assert!(refusal.starts_with("the new binary"), "{refusal:?}");

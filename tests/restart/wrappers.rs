@@ -7,19 +7,19 @@ use crate::support::{Client, Server};
 use std::fs;
 
 /// A daemon with a holder, whose binary can be replaced.
-struct Daemon {
+struct Wrapped {
     place: Place,
     server: Server,
     holder: Client,
 }
 
-impl Daemon {
-    fn start() -> Daemon {
+impl Wrapped {
+    fn start() -> Wrapped {
         let place = Place::with_daemon();
         let server = place.start(&[]);
         let mut holder = server.connect();
         holder.exchange("ACQ4ME k 1 9 600", "LOCKED");
-        Daemon { place, server, holder }
+        Wrapped { place, server, holder }
     }
 
     /// Replaces the binary by a script and asks for a restart. Returns whether the
@@ -57,7 +57,7 @@ const CLOSES_ALL: &str = "for n in $(ls /proc/$$/fd); do\n\
 
 #[test]
 fn a_wrapper_that_would_lose_the_locks_is_refused() {
-    let mut daemon = Daemon::start();
+    let mut daemon = Wrapped::start();
     let descriptors = Environment::of(daemon.server.pid()).descriptors;
     let mut sockets = descriptors.iter().filter(|(_, (what, _))| what.starts_with("socket:"));
     let (a_socket, _) = sockets.next_back().expect("the holder's");
@@ -84,7 +84,7 @@ fn a_wrapper_that_would_lose_the_locks_is_refused() {
 
 #[test]
 fn a_wrapper_that_passes_everything_on_works() {
-    let mut daemon = Daemon::start();
+    let mut daemon = Wrapped::start();
     for script in [
         "exec $REAL \"$@\"",
         "cd /; umask 077; MORE=1 exec -a other $REAL \"$@\"",
@@ -101,7 +101,7 @@ fn a_wrapper_that_passes_everything_on_works() {
 #[test]
 fn no_memory_limit_passes_the_trial_and_fails_the_restart() {
     for (option, ample_kb) in [("v", 1 << 18), ("s", 1 << 13), ("d", 1 << 18)] {
-        let mut daemon = Daemon::start();
+        let mut daemon = Wrapped::start();
         let (mut low, mut high) = (0_u32, ample_kb);
         while high - low > 1 {
             let middle = low.midpoint(high);
@@ -121,7 +121,7 @@ fn no_memory_limit_passes_the_trial_and_fails_the_restart() {
 fn no_wrapper_loses_a_lock() {
     let first = number_from_environment("WRAPPER_SEED").unwrap_or(1);
     let scripts = number_from_environment("WRAPPER_SCRIPTS").unwrap_or(12);
-    let mut daemon = Daemon::start();
+    let mut daemon = Wrapped::start();
     let mut done = 0;
     for seed in first..first + scripts {
         let script = script(&mut Random(seed));
@@ -172,7 +172,7 @@ fn preparation(random: &mut Random) -> String {
 /// execvp(3) runs an executable file without `#!` as a shell script.
 #[test]
 fn a_damaged_binary_is_not_run_by_a_shell() {
-    let mut daemon = Daemon::start();
+    let mut daemon = Wrapped::start();
     daemon.place.install_script("exec $REAL \"$@\"");
     let ran = daemon.place.path("ran");
     let draft = daemon.place.path("draft");

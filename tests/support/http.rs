@@ -5,22 +5,22 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 /// A daemon that serves HTTP, and where.
-pub(crate) struct Daemon {
+pub(crate) struct WithHttp {
     pub(crate) server: Server,
     pub(crate) http: SocketAddr,
 }
 
-impl Daemon {
-    pub(crate) fn start(arguments: &[&str]) -> Daemon {
-        Daemon::of(Server::start_with(&[&["--http", "127.0.0.1:0"], arguments].concat()))
+impl WithHttp {
+    pub(crate) fn start(arguments: &[&str]) -> WithHttp {
+        WithHttp::of(Server::start_with(&[&["--http", "127.0.0.1:0"], arguments].concat()))
     }
 
     /// Uses the first of several HTTP addresses.
-    pub(crate) fn of(server: Server) -> Daemon {
+    pub(crate) fn of(server: Server) -> WithHttp {
         let line = server.log.wait_for("HTTP on ");
         let (_, addresses) = line.rsplit_once("HTTP on ").expect("an address");
         let http = addresses.split(", ").next().and_then(|address| address.parse().ok());
-        Daemon { server, http: http.expect("an address") }
+        WithHttp { server, http: http.expect("an address") }
     }
 }
 

@@ -14,18 +14,18 @@ use std::process::Child;
 
 /// A daemon whose address is known without its log: its standard input is the listening
 /// socket.
-pub(crate) struct Daemon {
+pub(crate) struct Unread {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
 }
 
-impl Daemon {
-    pub(crate) fn start(stderr: OwnedFd, launcher: &[&str], variables: &[(&str, &str)]) -> Daemon {
+impl Unread {
+    pub(crate) fn start(stderr: OwnedFd, launcher: &[&str], variables: &[(&str, &str)]) -> Unread {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");
         let mut command = launched(launcher, DAEMON, &[]);
         command.stdin(OwnedFd::from(listener)).stderr(stderr).envs(variables.iter().copied());
-        Daemon { child: command.spawn().expect("start the daemon"), address }
+        Unread { child: command.spawn().expect("start the daemon"), address }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -39,7 +39,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for Unread {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -100,11 +100,11 @@ impl Notified {
         while !self.receive().lines().any(|l| l == line) {}
     }
 
-    pub(crate) fn daemon(&self, more: &[(&str, &str)]) -> Daemon {
+    pub(crate) fn daemon(&self, more: &[(&str, &str)]) -> Unread {
         let null = OpenOptions::new().write(true).open("/dev/null").expect("/dev/null");
         let mut variables = vec![("NOTIFY_SOCKET", self.name.as_str())];
         variables.extend(more);
-        Daemon::start(null.into(), &[], &variables)
+        Unread::start(null.into(), &[], &variables)
     }
 }
 
