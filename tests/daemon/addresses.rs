@@ -2,16 +2,14 @@
 //! all wanted listeners or changes nothing.
 
 use crate::support::http;
-use crate::support::restart::Place;
+use crate::support::operated::Operated;
 use crate::support::status::NO_ADDRESS;
-use crate::support::{
-    Client, DAEMON, PATIENCE, Server, daemon_command, eventually, finish, launched,
-};
+use crate::support::{Client, PATIENCE, daemon_command, eventually, finish};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with, sockopt,
 };
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -19,50 +17,15 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A daemon with a control socket.
-pub(crate) struct Daemon {
-    pub(crate) place: Place,
-    pub(crate) server: Server,
-}
-
-impl Daemon {
-    /// Starts it with `arguments` added to `--control`.
-    pub(crate) fn start(arguments: &[&str]) -> Daemon {
-        let place = Place::with_daemon();
-        let control = place.path("control.sock").display().to_string();
-        let all = [&["--control", &control], arguments].concat();
-        let server = Server::spawn(&mut place.command(&all));
-        Daemon { place, server }
-    }
-
+impl Operated {
     fn text(&self, name: &str) -> String {
         self.place.path(name).display().to_string()
     }
 
-    fn ask(&self, request: &str) -> String {
-        ask(&self.place.path("control.sock"), request)
-    }
-
     /// Reloads with `arguments` added to `--control`.
-    fn reload(&self, arguments: &[&str]) -> String {
-        let control = self.text("control.sock");
-        self.reload_to(&[&["--control", &control], arguments].concat())
-    }
-
-    /// Reloads with these arguments alone.
     fn reload_to(&self, arguments: &[&str]) -> String {
-        self.ask(&format!("RESTART {}", serde_json::json!(arguments)))
+        self.operator().restart(&[&["--control", &self.path()], arguments].concat())
     }
-}
-
-/// Sends one request to a control socket.
-pub(crate) fn ask(path: &Path, request: &str) -> String {
-    let mut stream = UnixStream::connect(path).expect("connect");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    writeln!(stream, "{request}").expect("send");
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).expect("an answer");
-    answer.trim_end().to_owned()
 }
 
 fn is_served(address: SocketAddr) -> bool {
@@ -110,9 +73,9 @@ pub(crate) fn has_ipv6() -> bool {
 /// A cold start would get another port from the kernel.
 #[test]
 fn http_is_refused_the_port_that_clients_got_from_port_0() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
+    let daemon = Operated::start();
     let address = daemon.server.address().to_string();
-    let answer = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--http", &address]);
+    let answer = daemon.reload_to(&["-l", "127.0.0.1", "-p", "0", "--http", &address]);
     assert!(answer.starts_with("ERROR refused: Couldn't bind to 127.0.0.1:"), "{answer:?}");
     assert!(answer.ends_with("for HTTP: clients have that address (-l, -p)"), "{answer:?}");
     daemon.server.connect().settle();
@@ -147,10 +110,11 @@ fn an_open_address_gets_no_other_purpose() {
     }
     for (before, after) in changes {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<String>>();
-        let reload = |daemon: &Daemon, line: &str| {
-            daemon.reload(&words(line).iter().map(String::as_str).collect::<Vec<_>>())
+        let reload = |daemon: &Operated, line: &str| {
+            daemon.reload_to(&words(line).iter().map(String::as_str).collect::<Vec<_>>())
         };
-        let daemon = Daemon::start(&words(&before).iter().map(String::as_str).collect::<Vec<_>>());
+        let daemon =
+            Operated::start_at(&words(&before).iter().map(String::as_str).collect::<Vec<_>>());
         let port = daemon.server.address().port();
         let mut holder = Client::connect(([127, 0, 0, 1], port).into());
         holder.exchange("ACQ4ME k 1 1 0", "LOCKED");
@@ -189,7 +153,7 @@ fn mode_and_group(path: &Path) -> (u32, u32) {
 /// The new binary passes the trial, then fails to execute.
 #[test]
 fn a_hot_restart_that_fails_late_leaves_no_new_socket() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
+    let daemon = Operated::start();
     let port = daemon.server.address().port();
     let group = if mode_and_group(daemon.place.directory()).1 == 0 { "0" } else { "" };
     daemon.place.install_script("chmod a-x $0; exec $REAL \"$@\"");
@@ -199,7 +163,7 @@ fn a_hot_restart_that_fails_late_leaves_no_new_socket() {
     if group.is_empty() {
         arguments.truncate(6);
     }
-    let answer = daemon.reload_to(&arguments);
+    let answer = daemon.operator().restart(&arguments);
     assert!(answer.contains("can't be executed"), "{answer:?}");
     assert!(!Path::new(&fine).exists());
     assert!(!is_served(([127, 0, 0, 2], port).into()));
@@ -226,11 +190,11 @@ fn full_queue(path: &str) -> (UnixListener, Vec<OwnedFd>) {
 
 #[test]
 fn a_socket_in_use_is_not_replaced_even_if_its_owner_does_not_accept() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
+    let daemon = Operated::start();
     let path = daemon.text("theirs.sock");
     let _theirs = full_queue(&path);
     let moved = ["-l", "127.0.0.1", "-p", "0", "--control", &path];
-    let answer = daemon.reload_to(&moved);
+    let answer = daemon.operator().restart(&moved);
     assert!(answer.starts_with("ERROR refused: Can't open the control socket"), "{answer:?}");
     assert_eq!(finish(&mut daemon_command(&moved)).code, Some(NO_ADDRESS));
     daemon.server.connect().settle();
@@ -243,26 +207,26 @@ fn a_restart_answers_what_it_has_closed() {
     let tcp = ["-l", "127.0.0.1", "-p", "0"];
     let other = ["-l", "127.0.0.2", "-p", "0"];
     let http = ["--http", "127.0.0.1:0"];
-    let daemon = Daemon::start(&[&tcp[..], &http].concat());
+    let daemon = Operated::start_with(&http);
     let clients = daemon.server.address();
     let http_line = daemon.server.log.wait_for("HTTP on ");
     let http = http_line.split("HTTP on ").last().expect("an address").trim();
     let version = env!("CARGO_PKG_VERSION");
     let restarted = |closed: &str| format!("OK restarted, poolcounterd {version}{closed}");
-    assert_eq!(daemon.reload(&tcp), restarted(&format!("; closed: HTTP on {http}")));
-    assert_eq!(daemon.reload(&tcp), restarted(""));
-    assert_eq!(daemon.reload(&other), restarted(&format!("; closed: {clients}")));
+    assert_eq!(daemon.reload_to(&tcp), restarted(&format!("; closed: HTTP on {http}")));
+    assert_eq!(daemon.reload_to(&tcp), restarted(""));
+    assert_eq!(daemon.reload_to(&other), restarted(&format!("; closed: {clients}")));
     daemon.server.log.wait_for(&format!("hot restart; closed: {clients}"));
-    let (before, after) = (daemon.text("control.sock"), daemon.text("other.sock"));
-    let answer = daemon.reload_to(&[&other[..], &["--control", &after]].concat());
+    let (before, after) = (daemon.path(), daemon.text("other.sock"));
+    let answer = daemon.operator().restart(&[&other[..], &["--control", &after]].concat());
     assert_eq!(answer, restarted(&format!("; closed: control socket {before}")));
 }
 
 /// Without it nobody can reload the daemon, or end its drain.
 #[test]
 fn a_restart_closes_the_control_socket_only_if_told_to() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
-    let path = daemon.text("control.sock");
+    let daemon = Operated::start();
+    let path = daemon.path();
     let why = format!(
         "ERROR refused: without --control, the socket {path} would close: \
          add --control={path}, or --control=none to close it"
@@ -282,12 +246,8 @@ fn a_restart_closes_the_control_socket_only_if_told_to() {
 /// prlimit(1) takes effect at once, in both directions.
 #[test]
 fn a_changed_descriptor_limit_takes_effect() {
-    let place = Place::new();
-    let control = place.path("control.sock");
-    let path = control.display().to_string();
-    let launcher = ["prlimit", "--nofile=200:200"];
-    let arguments = ["-l", "127.0.0.1", "-p", "0", "--control", &path];
-    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
+    let daemon = Operated::launched(&["prlimit", "--nofile=200:200"]);
+    let server = &daemon.server;
     let pid = Pid::from_raw(server.pid() as i32);
     let set = |current| {
         let limit = Rlimit { current: Some(current), maximum: Some(200) };
@@ -300,7 +260,7 @@ fn a_changed_descriptor_limit_takes_effect() {
     crowd.drain(..crowd.len() / 2);
     let mut answer = String::new();
     let is_restarted = eventually(|| {
-        answer = ask(&control, "RESTART");
+        answer = daemon.ask("RESTART");
         answer.starts_with("OK restarted")
     });
     assert!(is_restarted, "{answer:?}");

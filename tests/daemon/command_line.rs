@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::operated::Operated;
 use crate::support::restart::{Place, restart};
 use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{Client, Finished, Server, daemon_command, finish};
@@ -260,12 +261,11 @@ fn what_no_retry_mends_is_a_wrong_option() {
 /// What is taken or missing now may be had at a start.
 #[test]
 fn check_options_finds_only_what_no_retry_mends_and_opens_nothing() {
-    let place = Place::new();
-    let [path, rules] = ["c", "rules"].map(|name| place.path(name).display().to_string());
+    let daemon = Operated::start();
+    let (path, port) = (daemon.path(), daemon.port());
+    let [rules, missing] =
+        ["rules", "missing/c"].map(|name| daemon.place.path(name).display().to_string());
     fs::write(&rules, "a a*\n").expect("write");
-    let server = Server::start_with(&["--control", &path]);
-    let port = server.address().port().to_string();
-    let missing = place.path("missing/c").display().to_string();
     for arguments in [
         &["-l", "127.0.0.1", "-p", &port, "--control", &path, "--rules", &rules][..],
         &["-l", "192.0.2.1", "--http", "192.0.2.1:9531", "--slow", "5"],
@@ -280,7 +280,7 @@ fn check_options_finds_only_what_no_retry_mends_and_opens_nothing() {
     let refused = run(&["--check-options", "--rules", &rules]);
     assert_eq!(refused.code, Some(WRONG_OPTIONS), "{}", refused.stdout);
     assert!(refused.stderr.contains(&rules), "{}", refused.stderr);
-    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+    daemon.server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
 }
 
 /// An option was meant. systemd expands no variable in a file of variables, and keeps quotes there.
@@ -367,13 +367,12 @@ fn check_asks_a_daemon_whether_it_serves() {
 /// As keepalived does in docs/guide/several-daemons.
 #[test]
 fn check_asks_a_control_socket() {
-    let place = Place::new();
-    let path = place.path("c").display().to_string();
-    let server = Server::start_with(&["--control", &path]);
+    let daemon = Operated::start();
+    let path = daemon.path();
     let passed = run(&["--check", &path]);
     assert_eq!(passed.code, Some(0), "{}", passed.stderr);
     assert!(passed.stdout.starts_with("uptime: "), "{}", passed.stdout);
-    drop(server);
+    drop(daemon);
     let failed = run(&["--check", &path]);
     assert_eq!(failed.code, Some(1), "{}", failed.stdout);
     assert!(failed.stderr.contains(&format!("Check failed: {path}: ")), "{}", failed.stderr);

@@ -1,63 +1,21 @@
 //! The control socket and `--reload` (docs/reference/orders.md).
 
+use crate::support::operated::{Operated, Operator};
 use crate::support::restart::{
     self, CONTINUED, Environment, Gap, Place, wait_for_unaccepted, wait_until,
 };
 use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
-use crate::support::{
-    DAEMON, Finished, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket,
-};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use crate::support::{DAEMON, daemon_command, finish, launched, leave_stale_socket};
 use rustix::process::Signal;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A daemon with a control socket.
-pub(crate) struct Daemon {
-    pub(crate) place: Place,
-    pub(crate) server: Server,
-}
-
-impl Daemon {
-    fn start() -> Daemon {
-        Daemon::start_with(&[])
-    }
-
-    pub(crate) fn start_with(arguments: &[&str]) -> Daemon {
-        Daemon::start_in(Place::with_daemon(), arguments)
-    }
-
-    /// Starts it in a place that has the binary and the files that the arguments name.
-    pub(crate) fn start_in(place: Place, arguments: &[&str]) -> Daemon {
-        let path = place.path("control.sock").display().to_string();
-        let server = place.start(&[&["--control", &path], arguments].concat());
-        Daemon { place, server }
-    }
-
-    fn path(&self) -> String {
-        self.place.path("control.sock").display().to_string()
-    }
-
-    pub(crate) fn operator(&self) -> Operator {
-        Operator::connect(&self.path())
-    }
-
-    /// `poolcounterd --reload` with more arguments.
-    pub(crate) fn reload(&self, arguments: &[&str]) -> Finished {
-        let path = self.path();
-        let all = [&["--reload", "--control", &path], arguments].concat();
-        finish(&mut daemon_command(&all))
-    }
-
-    fn port(&self) -> String {
-        self.server.address().port().to_string()
-    }
-
+impl Operated {
     /// Asserts that it serves and has not restarted.
     #[track_caller]
     fn expect_no_restart(&self) {
@@ -66,67 +24,9 @@ impl Daemon {
     }
 }
 
-pub(crate) struct Operator {
-    stream: BufReader<UnixStream>,
-}
-
-impl Drop for Operator {
-    /// Ends the connection now, even if a process that another test starts has a copy for a moment.
-    fn drop(&mut self) {
-        let _ = self.stream.get_mut().shutdown(Shutdown::Write);
-    }
-}
-
-impl Operator {
-    pub(crate) fn connect(path: &str) -> Operator {
-        // std lacks the longest paths.
-        let socket =
-            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
-        let socket = socket.expect("a socket");
-        connect(&socket, &SocketAddrUnix::new(path).expect("an address")).expect("connect");
-        let stream = UnixStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        Operator { stream: BufReader::new(stream) }
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.stream.get_mut().write_all(bytes).expect("send");
-    }
-
-    fn shut_writing(&mut self) {
-        self.stream.get_mut().shutdown(Shutdown::Write).expect("shutdown");
-    }
-
-    /// The next line; empty at the end of the connection.
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).expect("an answer");
-        line.trim_end_matches('\n').to_owned()
-    }
-
-    pub(crate) fn ask(&mut self, request: &str) -> String {
-        self.send(format!("{request}\n").as_bytes());
-        self.line()
-    }
-
-    /// The lines of an answer, up to the blank line.
-    pub(crate) fn list(&mut self, request: &[u8]) -> Vec<String> {
-        self.send(&[request, b"\n"].concat());
-        std::iter::from_fn(|| Some(self.line()).filter(|line| !line.is_empty())).collect()
-    }
-
-    fn has_ended(&mut self) -> bool {
-        match self.stream.read(&mut [0]) {
-            Ok(len) => len == 0,
-            // Closed with unread input.
-            Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
-        }
-    }
-}
-
 #[test]
 fn only_its_user_may_open_the_socket() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let meta = fs::metadata(daemon.path()).expect("the socket");
     assert_eq!(meta.mode() & 0o7777, 0o600);
 }
@@ -135,7 +35,7 @@ fn only_its_user_may_open_the_socket() {
 fn control_group_may_open_the_socket() {
     let (name, id) = some_group();
     for group in [&name, &id.to_string()] {
-        let daemon = Daemon::start_with(&["--control-group", group]);
+        let daemon = Operated::start_with(&["--control-group", group]);
         let meta = fs::metadata(daemon.path()).expect("the socket");
         assert_eq!((meta.mode() & 0o7777, meta.gid()), (0o660, id));
     }
@@ -156,7 +56,7 @@ fn some_group() -> (String, u32) {
 /// Sixteen forgotten connections must not lock out operators or a reload.
 #[test]
 fn the_longest_idle_operator_is_disconnected_for_a_new_one() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     daemon.place.install_script(
         "echo begun > $HERE/begun; while [ ! -e $HERE/go ]; do sleep 0.01; done; exit 1",
     );
@@ -186,12 +86,12 @@ fn the_longest_idle_operator_is_disconnected_for_a_new_one() {
 
 #[test]
 fn a_crowd_of_requests_does_not_fill_the_log() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut operator = daemon.operator();
     for _ in 0..400 {
         assert_eq!(operator.ask("LOG"), "OK log filter: info");
     }
-    assert_eq!(daemon.operator().ask("UNDRAIN").split(' ').next(), Some("OK"));
+    assert_eq!(daemon.ask("UNDRAIN").split(' ').next(), Some("OK"));
     daemon.server.log.wait_for("asks: UNDRAIN");
     let logged = daemon.server.log.count("asks: LOG");
     assert!((100..200).contains(&logged), "{logged} lines");
@@ -200,7 +100,7 @@ fn a_crowd_of_requests_does_not_fill_the_log() {
 /// The daemon hung for so long that the operator gave up, and perhaps took to other means.
 #[test]
 fn orders_of_an_operator_that_has_left_are_not_executed() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     for orders in ["LOG warn\n", "STATS JSON\nLOG warn\n", "DRAINED\nLOG warn\nDRAIN\n"] {
         daemon.server.signal(Signal::STOP);
         let mut operator = daemon.operator();
@@ -208,7 +108,7 @@ fn orders_of_an_operator_that_has_left_are_not_executed() {
         drop(operator);
         daemon.server.signal(Signal::CONT);
         // It is served after the one that has left.
-        assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info", "{orders:?}");
+        assert_eq!(daemon.ask("LOG"), "OK log filter: info", "{orders:?}");
     }
     daemon.server.log.wait_for("has left; not executed: LOG warn");
 }
@@ -216,7 +116,7 @@ fn orders_of_an_operator_that_has_left_are_not_executed() {
 /// The operator closes its side only.
 #[test]
 fn orders_that_come_with_the_end_of_input_are_executed() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     daemon.server.signal(Signal::STOP);
     let mut operator = daemon.operator();
     operator.send(b"LOG warn\nLOG\nUNDR");
@@ -230,13 +130,13 @@ fn orders_that_come_with_the_end_of_input_are_executed() {
 /// The operator has given up: poolcounter said that the daemon would not execute.
 #[test]
 fn a_restart_whose_operator_has_left_is_refused() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     daemon.place.install_delayed();
     let mut operator = daemon.operator();
     operator.send(b"RESTART\n");
     daemon.place.wait_for_file("asked");
     drop(operator);
-    assert!(daemon.operator().ask("LOG").starts_with("OK "));
+    assert!(daemon.ask("LOG").starts_with("OK "));
     daemon.place.touch("go");
     daemon.server.log.wait_for("continuing to serve: the operator that asked for it has left");
     daemon.expect_no_restart();
@@ -245,7 +145,7 @@ fn a_restart_whose_operator_has_left_is_refused() {
 /// Over a hot restart too: the new image continues with the operators' connections.
 #[test]
 fn requests_behind_a_restart_are_answered_after_it() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut idle = daemon.operator();
     assert_eq!(idle.ask("LOG"), "OK log filter: info");
     idle.send(b"UNDR");
@@ -262,22 +162,18 @@ fn requests_behind_a_restart_are_answered_after_it() {
 /// What a restart drops is in the log, even if no operator is there to read the answer.
 #[test]
 fn a_restart_by_a_signal_logs_the_settings_that_it_drops() {
-    let place = Place::with_daemon();
-    let rules = place.path("rules");
-    fs::write(&rules, "bots bot:* deny\n").expect("a file of rules");
-    let path = place.path("control.sock").display().to_string();
-    let server = place.start(&["--control", &path, "--rules", &rules.display().to_string()]);
-    let answer = Operator::connect(&path).ask("RULE SET slow slow:* deny");
+    let daemon = Operated::start_with_rules("bots bot:* deny\n", &[]);
+    let answer = daemon.ask("RULE SET slow slow:* deny");
     assert!(answer.starts_with("OK "), "{answer}");
-    fs::write(&rules, "bots bot:* workers=1\n").expect("a file of rules");
-    server.signal(Signal::USR1);
-    server.log.wait_for("no longer set: RULE SET slow slow:* deny");
+    fs::write(daemon.place.path("rules"), "bots bot:* workers=1\n").expect("a file of rules");
+    daemon.server.signal(Signal::USR1);
+    daemon.server.log.wait_for("no longer set: RULE SET slow slow:* deny");
 }
 
 /// A list is answered completely before the next request.
 #[test]
 fn answers_come_in_the_order_of_the_requests() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut operator = daemon.operator();
     operator.send(b"STATS KEYS\nLOG\nSTATS JSON\nUNDRAIN\n");
     for beginning in ["keys: 0 of 0", "", "OK log filter", "{", "", "OK listening"] {
@@ -293,7 +189,7 @@ fn answers_come_in_the_order_of_the_requests() {
 /// others are answered and there is a hot restart.
 #[test]
 fn an_operator_who_reads_late_loses_no_answer() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let long = "k".repeat(90);
     let mut holders: Vec<_> = (0..50).map(|_| daemon.server.connect()).collect();
     for (n, holder) in holders.iter_mut().enumerate() {
@@ -319,8 +215,8 @@ fn an_operator_who_reads_late_loses_no_answer() {
 
 #[test]
 fn requests_are_logged_with_their_sender() {
-    let daemon = Daemon::start();
-    daemon.operator().ask("UNDRAIN");
+    let daemon = Operated::start();
+    daemon.ask("UNDRAIN");
     let (uid, pid) = (rustix::process::getuid().as_raw(), std::process::id());
     daemon.server.log.wait_for(&format!("control socket: uid {uid}, pid {pid} asks: UNDRAIN"));
 }
@@ -331,18 +227,17 @@ fn a_stale_socket_file_is_replaced() {
     let path = place.path("control.sock");
     leave_stale_socket(&path);
     assert!(path.exists());
-    let path = path.display().to_string();
-    let mut server = place.start(&["--control", &path]);
-    assert!(Operator::connect(&path).ask("UNDRAIN").starts_with("OK "));
+    let mut daemon = Operated::start_in(place, &[]);
+    assert!(daemon.ask("UNDRAIN").starts_with("OK "));
     // Killed, it leaves its file behind.
-    server.signal(Signal::KILL);
-    server.wait_for_exit();
-    let mut server = place.start(&["--control", &path]);
-    assert!(Operator::connect(&path).ask("UNDRAIN").starts_with("OK "));
+    daemon.server.signal(Signal::KILL);
+    daemon.server.wait_for_exit();
+    let mut daemon = Operated::start_in(daemon.place, &[]);
+    assert!(daemon.ask("UNDRAIN").starts_with("OK "));
     // Stopped by a signal, it removes the file.
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_exit().code(), Some(0));
-    assert!(!place.path("control.sock").exists());
+    daemon.server.signal(Signal::TERM);
+    assert_eq!(daemon.server.wait_for_exit().code(), Some(0));
+    assert!(!path.exists());
 }
 
 /// A daemon that ends with the test.
@@ -413,7 +308,7 @@ fn a_file_that_is_not_a_socket_is_left_alone() {
 
 #[test]
 fn reload_succeeds_when_the_restart_is_done() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let done = daemon.reload(&[]);
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
     assert!(done.stdout.starts_with("OK restarted, poolcounterd "), "{:?}", done.stdout);
@@ -426,20 +321,20 @@ fn reload_succeeds_when_the_restart_is_done() {
 /// The package reloads at each upgrade: what an operator set at night survives it.
 #[test]
 fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
-    let daemon = Daemon::start();
-    assert!(daemon.operator().ask("LOG debug").starts_with("OK "));
+    let daemon = Operated::start();
+    assert!(daemon.ask("LOG debug").starts_with("OK "));
     for ended in ["; no longer set: LOG debug", ""] {
         let done = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--log", "info"]);
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(done.stdout, format!("OK restarted, poolcounterd {version}{ended}\n"));
     }
-    assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info");
+    assert_eq!(daemon.ask("LOG"), "OK log filter: info");
 }
 
 /// Its answer would pass for one to an edit of ARGS.
 #[test]
 fn a_restart_without_options_says_so() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let says = |text: &str| text.contains("; options unchanged");
     let asks = "whether it can take over";
     assert!(says(&restart::restart(&daemon.server)));
@@ -456,7 +351,7 @@ fn a_restart_without_options_says_so() {
 /// Another restart comes first and closes the connection.
 #[test]
 fn reload_retries_when_another_restart_came_first() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     daemon.place.install_delayed();
     daemon.place.stop_after_trial(&daemon.server);
     let path = daemon.path();
@@ -472,7 +367,7 @@ fn reload_retries_when_another_restart_came_first() {
 /// A start takes a long list of networks, so a reload must too.
 #[test]
 fn a_reload_takes_as_many_options_as_a_start() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let networks: Vec<String> =
         (0..2_000).map(|n| format!("--allow=127.{}.0.0/16", n % 256)).collect();
     let mut options = vec!["-l", "127.0.0.1", "-p", "0"];
@@ -497,7 +392,7 @@ fn reload_fails_when_there_is_no_daemon() {
 
 #[test]
 fn reload_fails_when_the_daemon_ends_instead() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     daemon.place.install_script("echo asked > $HERE/asked; exec sleep 600");
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| daemon.reload(&[]));
@@ -511,7 +406,7 @@ fn reload_fails_when_the_daemon_ends_instead() {
 
 #[test]
 fn bad_options_are_refused() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let before = Environment::of(daemon.server.pid());
     let port = daemon.port();
     let taken = TcpListener::bind("127.0.0.2:0").expect("bind");
@@ -534,7 +429,7 @@ fn bad_options_are_refused() {
 
 #[test]
 fn an_option_unknown_to_the_new_binary_is_refused() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut operator = daemon.operator();
     let answer = operator.ask(r#"RESTART ["--no-such-option"]"#);
     assert!(answer.starts_with("ERROR refused: "), "{answer:?}");
@@ -548,7 +443,7 @@ fn an_option_unknown_to_the_new_binary_is_refused() {
 /// An option was meant. An empty word is passed over.
 #[test]
 fn a_word_that_is_not_an_option_is_refused_by_a_restart() {
-    let daemon = Daemon::start_with(&["", "--allow", "127.0.0.0/8"]);
+    let daemon = Operated::start_with(&["", "--allow", "127.0.0.0/8"]);
     let (path, port) = (daemon.path(), daemon.port());
     for (words, why) in [
         (&["allow", "127.0.0.0/8"][..], "\"allow\" is not an option"),
@@ -559,7 +454,7 @@ fn a_word_that_is_not_an_option_is_refused_by_a_restart() {
         (&["--", "—allow"], "type --allow"),
     ] {
         let options = [&["-l", "127.0.0.1", "-p", &port, "--control", &path], words].concat();
-        let answer = daemon.operator().ask(&format!("RESTART {}", serde_json::json!(options)));
+        let answer = daemon.operator().restart(&options);
         let answer = answer.replace("\\\"", "\"");
         assert!(answer.starts_with("ERROR refused: ") && answer.contains(why), "{answer}");
         for options in [&options[2..], words] {
@@ -569,7 +464,7 @@ fn a_word_that_is_not_an_option_is_refused_by_a_restart() {
         }
     }
     daemon.expect_no_restart();
-    assert!(daemon.operator().ask("RESTART").starts_with("OK restarted"));
+    assert!(daemon.ask("RESTART").starts_with("OK restarted"));
     let done = daemon.reload(&[""]);
     assert!(done.stdout.ends_with("; options unchanged\n"), "{}", done.stdout);
     let done = daemon.reload(&["-l", "127.0.0.1", "", "-p", &port]);
@@ -579,7 +474,7 @@ fn a_word_that_is_not_an_option_is_refused_by_a_restart() {
 /// A new image that does not serve would lose every lock.
 #[test]
 fn options_that_are_not_for_serving_are_refused() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     let path = daemon.path();
@@ -587,7 +482,7 @@ fn options_that_are_not_for_serving_are_refused() {
         ["--reload", "--check", "--check-options", "--help", "--version", "-V", "--read-snapshot"];
     for option in options.into_iter().chain(["--check-rules=/dev/null"]) {
         let request = format!("RESTART [\"{option}\", \"--control\", \"{path}\"]");
-        let answer = daemon.operator().ask(&request);
+        let answer = daemon.ask(&request);
         assert!(answer.starts_with("ERROR refused: "), "{option}: {answer:?}");
     }
     client.exchange("RELEASE", "RELEASED");
@@ -598,12 +493,12 @@ fn options_that_are_not_for_serving_are_refused() {
 /// stays unless the reload sets it.
 #[test]
 fn a_reload_changes_what_is_logged() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let port = daemon.port();
     let listen = ["-l", "127.0.0.1", "-p", &port];
     let reload = |options: &[&str], filter| {
         assert_eq!(daemon.reload(&[&listen[..], options].concat()).code, Some(0));
-        assert_eq!(daemon.operator().ask("LOG"), format!("OK log filter: {filter}"));
+        assert_eq!(daemon.ask("LOG"), format!("OK log filter: {filter}"));
     };
     let mut client = daemon.server.connect();
     client.exchange("ACQ4ME quiet 1 1 0", "LOCKED");
@@ -616,7 +511,7 @@ fn a_reload_changes_what_is_logged() {
     client.exchange("ACQ4ME after 1 1 0", "LOCKED");
     daemon.server.log.wait_for("ACQ4ME after 1 1 0");
     reload(&[], "info");
-    assert_eq!(daemon.operator().ask("LOG error"), "OK log filter: error");
+    assert_eq!(daemon.ask("LOG error"), "OK log filter: error");
     reload(&[], "error");
     reload(&["--log", "warn"], "warn");
 }
@@ -624,7 +519,7 @@ fn a_reload_changes_what_is_logged() {
 /// Keys are bytes, and lists print them as `\xNN`.
 #[test]
 fn every_order_accepts_keys_as_lists_print_them() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut holder = daemon.server.connect();
     let keys = [&b"caf\xc3\xa9"[..], b"\xff\x01\x7f", b"k\xc2\xa0", b"a\\x41", b"k\t"];
     for (n, key) in keys.into_iter().enumerate() {
@@ -659,39 +554,35 @@ fn an_open_control_socket_keeps_its_group() {
         (Some(&name), Some(&id)),
         (Some(&id), Some(&name)),
     ] {
-        let place = Place::with_daemon();
+        let option = |group: &String| format!("--control-group={group}");
+        let first = before.map(option);
+        let first: Vec<&str> = first.iter().map(String::as_str).collect();
+        let Operated { place, server } = Operated::start_with(&first);
         let path = |name: &str| place.path(name).display().to_string();
-        let options = |path: &str, group: Option<&String>| {
-            let group = group.map(|group| format!("--control-group={group}"));
-            let all = ["-l", "127.0.0.1", "-p", "0", "--control", path].map(str::to_owned);
-            all.into_iter().chain(group).collect::<Vec<String>>()
-        };
-        let reload = |at: &str, options: Vec<String>| {
-            Operator::connect(at).ask(&format!("RESTART {}", serde_json::json!(options)))
-        };
         let ours = path("control.sock");
-        let server = Server::spawn(
-            &mut place
-                .command(&options(&ours, before).iter().map(String::as_str).collect::<Vec<_>>()),
-        );
+        let reload = |path: &str, group: Option<&String>| {
+            let all = ["-l", "127.0.0.1", "-p", "0", "--control", path].map(str::to_owned);
+            let all: Vec<String> = all.into_iter().chain(group.map(option)).collect();
+            Operator::connect(&ours).restart(&all)
+        };
         let mut holder = server.connect();
         holder.exchange("ACQ4ME k 1 1 0", "LOCKED");
         let mode = || fs::metadata(&ours).expect("the socket").mode() & 0o7777;
         let mode_before = mode();
         // The other way to write the path leads to the same file.
         for spelling in ["control.sock", "./control.sock"] {
-            let answer = reload(&ours, options(&path(spelling), after));
+            let answer = reload(&path(spelling), after);
             let why = "--control-group can't change while it is open: that needs a restart";
             assert!(answer.starts_with("ERROR refused: ") && answer.contains(why), "{answer}");
             assert_eq!(mode(), mode_before);
         }
-        assert!(reload(&ours, options(&ours, before)).starts_with("OK restarted"));
+        assert!(reload(&ours, before).starts_with("OK restarted"));
         // Nobody can connect to a socket whose file is gone.
         fs::remove_file(&ours).expect("remove");
         server.signal(Signal::USR1);
         server.log.wait_for_count(CONTINUED, 2);
         let other = path("other.sock");
-        let moved = reload(&ours, options(&other, after));
+        let moved = reload(&other, after);
         assert!(moved.starts_with("OK restarted"), "{moved}");
         let expected = if after.is_some() { 0o660 } else { 0o600 };
         assert_eq!(fs::metadata(&other).expect("the socket").mode() & 0o7777, expected);
@@ -713,10 +604,9 @@ fn queued_operators(path: &str) -> Vec<Operator> {
 #[track_caller]
 fn expect_answers(what: &str, operators: Vec<Operator>) {
     for (n, mut operator) in operators.into_iter().enumerate() {
-        let mut answer = String::new();
-        let read = operator.stream.read_line(&mut answer);
+        let answer = operator.line();
         let is_answer = answer.starts_with("OK ") || answer.starts_with("ERROR ");
-        assert!(is_answer && answer.ends_with('\n'), "{what}: {n}: {read:?}, {answer:?}");
+        assert!(is_answer, "{what}: {n}: {answer:?}");
     }
 }
 
@@ -727,9 +617,8 @@ fn operators_in_the_queue_of_a_socket_that_closes_are_answered() {
     for more in
         [&[&*other, "--backlog", "1"][..], &["--control=none"], &["--control=none", "--backlog=1"]]
     {
-        let gap = Gap::new();
-        let path = gap.place.path("control.sock").display().to_string();
-        let server = gap.place.start(&["--control", &path, "--backlog", "4096"]);
+        let Operated { place, server } = Operated::start_with(&["--backlog", "4096"]);
+        let (path, gap) = (place.path("control.sock").display().to_string(), Gap { place });
         let options = [&["-l", "127.0.0.1", "-p", "0"], more].concat();
         let mut operator = Operator::connect(&path);
         gap.install();
@@ -746,7 +635,7 @@ fn operators_in_the_queue_of_a_socket_that_closes_are_answered() {
 fn operators_in_the_queue_of_a_daemon_that_ends_are_answered() {
     // The last one begins a drain.
     for end in [Signal::TERM, Signal::INT, Signal::USR2] {
-        let mut daemon = Daemon::start_with(&["--backlog", "4096"]);
+        let mut daemon = Operated::start_with(&["--backlog", "4096"]);
         daemon.server.signal(Signal::STOP);
         let queued = queued_operators(&daemon.path());
         daemon.server.signal(end);
@@ -759,7 +648,7 @@ fn operators_in_the_queue_of_a_daemon_that_ends_are_answered() {
 /// The file at the path was removed, so a restart makes another one.
 #[test]
 fn operators_in_the_queue_of_a_socket_without_a_file_are_answered() {
-    let daemon = Daemon::start_with(&["--backlog", "4096"]);
+    let daemon = Operated::start_with(&["--backlog", "4096"]);
     daemon.server.signal(Signal::STOP);
     let queued = queued_operators(&daemon.path());
     fs::remove_file(daemon.path()).expect("remove");
@@ -767,7 +656,7 @@ fn operators_in_the_queue_of_a_socket_without_a_file_are_answered() {
     daemon.server.signal(Signal::CONT);
     expect_answers("a new file", queued);
     daemon.server.log.wait_for(CONTINUED);
-    assert!(daemon.operator().ask("LOG").starts_with("OK "));
+    assert!(daemon.ask("LOG").starts_with("OK "));
 }
 
 /// What an attacker puts in the place of the control socket.

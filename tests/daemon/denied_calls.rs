@@ -2,18 +2,17 @@
 //! denies it: the daemon serves, or does not start; it restarts hot, or refuses that at once. A
 //! message names the call. `DENIED_CALLS=all` tries every call.
 
-use crate::control::Operator;
 use crate::support::denied_calls::{
     Chosen, DeniedCall, InjectedFault, calls_in, can_deny, injected, recorded,
 };
 use crate::support::http;
+use crate::support::operated::Operator;
 use crate::support::restart::{Place, REFUSED, can_inject};
 use crate::support::status::{DRAINED, SYSTEM_REFUSED};
 use crate::support::{
     Client, DAEMON, Log, Server, daemon_command, eventually, finish, in_shell, next_address,
     wait_for_exit,
 };
-use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -97,10 +96,10 @@ fn a_call_that_fails_later_is_named() {
         ("?epoll_wait,?epoll_pwait:error=EPERM", "waiting for events failed: epoll_wait: "),
     ] {
         let mut daemon = daemon();
-        let mut operator = UnixStream::connect(daemon.place.path("control.sock")).expect("connect");
+        let mut operator = daemon.operator();
         let _fault = InjectedFault::into(daemon.process.0.id(), fault);
         daemon.holder.send("RELEASE");
-        operator.write_all(b"LOG info\n").expect("an order");
+        operator.send(b"LOG info\n");
         let _client = Client::connect(daemon.address);
         daemon.log.wait_for(said);
     }

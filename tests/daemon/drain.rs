@@ -1,17 +1,16 @@
 //! Drain (docs/operate/procedures.md): no new clients, and exit when the last one has left.
 
 use crate::support::hosts::own_network;
-use crate::support::restart::{Place, restart};
+use crate::support::operated::{Operated, Operator};
+use crate::support::restart::restart;
 use crate::support::status::DRAINED;
 use crate::support::{
     Client, DAEMON, PATIENCE, Server, backlog, backlog_granted, daemon_command, launched,
 };
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 
 #[track_caller]
 fn expect_refused(address: SocketAddr) {
@@ -25,98 +24,65 @@ fn drain(server: &Server) {
     server.log.wait_for_count("draining: no new clients", before + 1);
 }
 
-/// Sends requests to a control socket; returns all answers.
-fn ask(path: &Path, request: &str) -> String {
-    let mut stream = UnixStream::connect(path).expect("connect");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.write_all(request.as_bytes()).expect("send");
-    stream.shutdown(Shutdown::Write).expect("shutdown");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
-}
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
 #[test]
 fn an_operator_that_waits_for_a_drain_is_answered() {
-    let place = Place::new();
-    let path = place.path("c");
-    let mut server = Server::start_apart(&["--control", &text(&path)]);
-    assert_eq!(ask(&path, "DRAINED\n"), "ERROR not draining\n");
-    let client = server.connect();
-    server.settle();
-    let mut waiting = Waiting::begin(&path);
-    assert_eq!(ask(&path, "UNDRAIN\n").split(' ').next(), Some("OK"));
-    assert_eq!(waiting.line(), "ERROR not draining\n");
-    waiting = Waiting::begin(&path);
-    restart(&server);
+    let mut daemon = Operated::start_apart();
+    assert_eq!(daemon.ask("DRAINED"), "ERROR not draining");
+    let client = daemon.server.connect();
+    daemon.server.settle();
+    let mut operator = waiting(&daemon);
+    assert_eq!(daemon.ask("UNDRAIN").split(' ').next(), Some("OK"));
+    assert_eq!(operator.line(), "ERROR not draining");
+    operator = waiting(&daemon);
+    restart(&daemon.server);
     drop(client);
-    assert_eq!(waiting.line(), "OK drained\n");
-    assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
+    assert_eq!(operator.line(), "OK drained");
+    assert_eq!(daemon.server.wait_for_exit().code(), Some(DRAINED));
 }
 
 /// The control socket takes few connections.
 #[test]
 fn an_operator_that_no_longer_waits_for_a_drain_frees_its_connection() {
-    let place = Place::new();
-    let path = place.path("c");
-    let server = Server::start_apart(&["--control", &text(&path)]);
-    let mut client = server.connect();
+    let daemon = Operated::start_apart();
+    let mut client = daemon.server.connect();
     client.settle();
     for _ in 0..20 {
-        let answers = ask(&path, "DRAIN\nDRAINED\n");
-        assert!(answers.ends_with("\nERROR still draining\n"), "{answers}");
-        drop(Waiting::begin(&path));
+        let mut operator = waiting(&daemon);
+        operator.shut_writing();
+        assert_eq!(operator.line(), "ERROR still draining");
+        drop(waiting(&daemon));
     }
-    assert!(ask(&path, "HELP\n").contains("DRAINED"));
+    assert!(daemon.operator().list(b"HELP").iter().any(|line| line.starts_with("DRAINED")));
     client.settle();
 }
 
 /// Later requests are executed after it, also if a hot restart or the end of input comes first.
 #[test]
 fn requests_behind_one_for_the_end_of_a_drain_wait() {
-    let place = Place::new();
-    let path = place.path("c");
-    let server = Server::start_apart(&["--control", &text(&path)]);
-    let mut client = server.connect();
+    let daemon = Operated::start_apart();
+    let mut client = daemon.server.connect();
     client.settle();
-    let mut waiting = Waiting::begin(&path);
-    waiting.0.get_mut().write_all(b"LOG warn\nDRAIN\nDRAINED\nLOG\n").expect("send");
-    restart(&server);
-    assert_eq!(ask(&path, "LOG\n"), "OK log filter: info\n");
-    assert_eq!(ask(&path, "UNDRAIN\n").split(' ').next(), Some("OK"));
-    assert_eq!(waiting.line(), "ERROR not draining\n");
-    assert_eq!(waiting.line(), "OK log filter: warn\n");
-    assert_eq!(waiting.line(), "OK draining, connections left: 1\n");
-    waiting.0.get_mut().shutdown(Shutdown::Write).expect("shutdown");
-    assert_eq!(waiting.line(), "ERROR still draining\n");
-    assert_eq!(waiting.line(), "OK log filter: warn\n");
-    assert_eq!(waiting.line(), "");
+    let mut operator = waiting(&daemon);
+    operator.send(b"LOG warn\nDRAIN\nDRAINED\nLOG\n");
+    restart(&daemon.server);
+    assert_eq!(daemon.ask("LOG"), "OK log filter: info");
+    assert_eq!(daemon.ask("UNDRAIN").split(' ').next(), Some("OK"));
+    assert_eq!(operator.line(), "ERROR not draining");
+    assert_eq!(operator.line(), "OK log filter: warn");
+    assert_eq!(operator.line(), "OK draining, connections left: 1");
+    operator.shut_writing();
+    assert_eq!(operator.line(), "ERROR still draining");
+    assert_eq!(operator.line(), "OK log filter: warn");
+    assert!(operator.has_ended());
 }
 
-/// An operator's connection.
-struct Waiting(BufReader<UnixStream>);
-
-impl Waiting {
-    /// Drains, and waits for the end.
-    fn begin(path: &Path) -> Waiting {
-        let stream = UnixStream::connect(path).expect("connect");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut waiting = Waiting(BufReader::new(stream));
-        waiting.0.get_mut().write_all(b"DRAIN\nDRAINED\n").expect("send");
-        let draining = waiting.line();
-        assert!(draining.starts_with("OK draining, "), "{draining}");
-        waiting
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).expect("a line, or the end");
-        line
-    }
+/// An operator that drains the daemon, and waits for the end.
+fn waiting(daemon: &Operated) -> Operator {
+    let mut operator = daemon.operator();
+    operator.send(b"DRAIN\nDRAINED\n");
+    let draining = operator.line();
+    assert!(draining.starts_with("OK draining, "), "{draining}");
+    operator
 }
 
 /// What a drain says of a socket that another process may hold.
@@ -185,17 +151,14 @@ fn a_socket_that_was_shut_down_does_not_keep_the_daemon_running() {
 
 #[test]
 fn a_failed_undrain_is_explained() {
-    let place = Place::new();
-    let control = place.path("control.sock");
-    let options = ["-l", "127.0.0.1,127.0.0.2", "-p", "0", "--control", &text(&control)];
-    let server = Server::spawn(&mut daemon_command(&options));
-    let mut client = server.connect();
+    let daemon = Operated::start_at(&["-l", "127.0.0.1,127.0.0.2", "-p", "0"]);
+    let mut client = daemon.server.connect();
     client.settle();
-    assert_eq!(ask(&control, "DRAIN\n"), "OK draining, connections left: 1\n");
-    let taken = server.addresses()[1];
+    assert_eq!(daemon.ask("DRAIN"), "OK draining, connections left: 1");
+    let taken = daemon.server.addresses()[1];
     let _theirs = TcpListener::bind(taken).expect("it is free");
-    let answer = ask(&control, "UNDRAIN\n");
+    let answer = daemon.ask("UNDRAIN");
     assert!(answer.starts_with("ERROR ") && answer.contains(&taken.to_string()), "{answer:?}");
     // All or nothing.
-    expect_refused(server.address());
+    expect_refused(daemon.server.address());
 }

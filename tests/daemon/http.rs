@@ -1,8 +1,7 @@
 //! HTTP for monitoring: `--http`.
 
-use crate::control::Operator;
 use crate::support::http::WithHttp;
-use crate::support::restart::Place;
+use crate::support::operated::{Operated, Operator};
 use crate::support::status::NO_ADDRESS;
 use crate::support::{PATIENCE, daemon_command, eventually, finish};
 use std::io::{Read, Write};
@@ -120,10 +119,9 @@ fn every_response_has_a_type_and_an_end() {
 /// Over a hot restart too. With `--private` it shows what happened, but not to whom.
 #[test]
 fn history_marks_what_operators_did() {
-    let place = Place::with_daemon();
-    let path = place.path("control.sock").display().to_string();
-    let server = place.start(&["--http", "127.0.0.1:0", "--private", "--control", &path]);
-    let daemon = WithHttp::of(server);
+    let operated = Operated::start_with(&["--http", "127.0.0.1:0", "--private"]);
+    let path = operated.path();
+    let daemon = WithHttp::of(operated.server);
     let mut client = daemon.server.connect();
     client.exchange("ACQ4ME enwiki:pcache:idhash:2-0!canonical:revid:7 1 1 1", "LOCKED");
     // Otherwise the drain would be over.
@@ -184,19 +182,15 @@ fn options_are_answered_as_head() {
 /// closed, as those for clients are.
 #[test]
 fn a_reload_changes_its_addresses() {
-    let place = Place::with_daemon();
-    let control = place.path("control.sock").display().to_string();
-    let server = place.start(&["--control", &control]);
-    let port = server.address().port().to_string();
-    let mut client = server.connect();
+    let daemon = Operated::start();
+    let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 9 0", "LOCKED");
     let reload = |more: &[&str]| {
-        let same = ["--reload", "--control", &control, "-l", "127.0.0.1", "-p", &port];
-        let ended = finish(&mut daemon_command(&[&same, more].concat()));
+        let ended = daemon.reload(&[&["-l", "127.0.0.1", "-p", &daemon.port()], more].concat());
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     };
     reload(&["--http", "127.0.0.1:0", "--http", "127.0.0.2:0"]);
-    let line = server.log.wait_for("HTTP on ");
+    let line = daemon.server.log.wait_for("HTTP on ");
     let (_, addresses) = line.rsplit_once("HTTP on ").expect("addresses");
     let addresses: Vec<SocketAddr> =
         addresses.split(", ").map(|address| address.parse().expect("an address")).collect();

@@ -3,6 +3,7 @@
 //! and none of it ends a daemon that runs. poolcounterd(8) lists it.
 
 use crate::support::notified::Notified;
+use crate::support::operated::Operated;
 use crate::support::restart::{CONTINUED, Place, refused_restart, restart};
 use crate::support::status::{SYSTEM_REFUSED, WRONG_OPTIONS};
 use crate::support::stopwatch::Stopwatch;
@@ -258,13 +259,10 @@ fn a_kernel_without_executable_memory_files_serves_and_restarts() {
     if !launched(&launcher, "/bin/true", &[]).status().is_ok_and(|status| status.success()) {
         return skip("this kernel, or container, has no vm.memfd_noexec of its own to set");
     }
-    let place = Place::with_daemon();
-    let control = place.path("c").display().to_string();
-    let arguments = [&SERVING[..], &["--control", &control]].concat();
-    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
-    let mut client = server.connect();
+    let daemon = Operated::launched(&launcher);
+    let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
-    let reloaded = finish(&mut daemon_command(&["--reload", "--control", &control]));
+    let reloaded = daemon.reload(&[]);
     assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
     client.exchange("RELEASE", "RELEASED");
 }

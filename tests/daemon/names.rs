@@ -2,7 +2,7 @@
 //! byte and every length up to 108, which leaves no room for a NUL. Sockets of every family that a
 //! parent process passes.
 
-use crate::control::Operator;
+use crate::support::operated::Operator;
 use crate::support::restart::Place;
 use crate::support::status::WRONG_OPTIONS;
 use crate::support::{Finished, daemon_command, finish, in_shell};
@@ -39,8 +39,7 @@ fn operators_may_have_the_longest_path() {
         // A reload that keeps it, and one that moves it.
         for (at, next) in [(&first, &first), (&first, &second), (&second, &second)] {
             let arguments = ["-l", "127.0.0.1", "-p", &port, "--control", next];
-            let order = format!("RESTART {}", serde_json::json!(arguments));
-            let answer = Operator::connect(at).ask(&order);
+            let answer = Operator::connect(at).restart(&arguments);
             assert!(answer.starts_with("OK restarted"), "{len} {filling}: {answer}");
         }
         assert!(Operator::connect(&second).ask("LOG").starts_with("OK "));

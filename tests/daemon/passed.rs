@@ -2,9 +2,9 @@
 //! lingers (socket(7), SO_LINGER) blocks until its peer has read everything: here for longer than
 //! a test waits.
 
+use crate::support::operated::Operated;
 use crate::support::random::{Random, number_from_environment};
-use crate::support::restart::Place;
-use crate::support::{DAEMON, PATIENCE, Server, allow_descriptors, eventually, launched};
+use crate::support::{PATIENCE, allow_descriptors, eventually};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
 use std::fs::File;
@@ -62,26 +62,10 @@ const ON_AN_OLD_KERNEL: &str = r"
     syscall($prctl, 22, 2, $program, 0, 0) == 0 or die $!;
     exec @ARGV or die $!";
 
-/// A daemon on such a kernel, and its control socket.
-struct Scene {
-    server: Server,
-    place: Place,
-}
-
-impl Scene {
-    fn new() -> Scene {
-        allow_descriptors();
-        let place = Place::new();
-        let [prctl, setsockopt] = [libc::SYS_prctl, libc::SYS_setsockopt].map(|n| n.to_string());
-        let launcher = ["perl", "-e", ON_AN_OLD_KERNEL, &prctl, &setsockopt];
-        let control = place.path("c").display().to_string();
-        let options = ["-l", "127.0.0.1", "-p", "0", "--control", &control];
-        Scene { server: Server::spawn(&mut launched(&launcher, DAEMON, &options)), place }
-    }
-
-    fn connect(&self) -> UnixStream {
-        UnixStream::connect(self.place.path("c")).expect("connect")
-    }
+fn daemon_on_an_old_kernel() -> Operated {
+    allow_descriptors();
+    let [prctl, setsockopt] = [libc::SYS_prctl, libc::SYS_setsockopt].map(|n| n.to_string());
+    Operated::launched(&["perl", "-e", ON_AN_OLD_KERNEL, &prctl, &setsockopt])
 }
 
 /// Random descriptors, passed in random ways. `PASSED_SEEDS` tries more, from
@@ -97,15 +81,15 @@ fn passed_descriptors_delay_no_client_and_are_closed() {
 }
 
 fn pass_anything(random: &mut Random) {
-    let scene = Scene::new();
-    let mut other = scene.server.connect();
+    let daemon = daemon_on_an_old_kernel();
+    let mut other = daemon.server.connect();
     other.settle();
-    let before = scene.server.descriptors();
+    let before = daemon.server.descriptors();
     let (mut clients, mut peers): (Vec<UnixStream>, Vec<TcpStream>) = Default::default();
     for _ in 0..40 {
         match random.next() % 4 {
             0 => drop(clients.pop()),
-            _ => clients.insert(0, scene.connect()),
+            _ => clients.insert(0, UnixStream::connect(daemon.path()).expect("connect")),
         }
         let n = random.next() as usize % clients.len().max(1);
         let Some(client) = clients.get_mut(n) else { continue };
@@ -119,7 +103,7 @@ fn pass_anything(random: &mut Random) {
         other.settle();
     }
     drop(clients);
-    assert!(eventually(|| scene.server.descriptors() == before), "the daemon leaks descriptors");
+    assert!(eventually(|| daemon.server.descriptors() == before), "the daemon leaks descriptors");
     drop(peers);
 }
 

@@ -1,11 +1,10 @@
 //! The daemon as a process: signals, what it inherits, limits, its end.
 
 use std::fs;
-use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use crate::support::operated::Operated;
 use crate::support::status::SYSTEM_REFUSED;
 use crate::support::{DAEMON, Server, finish, launched, skip};
 use rustix::process::Signal;
@@ -81,17 +80,10 @@ fn a_session_leader_and_an_operator_outside_of_its_container_are_handled() {
     if Command::new("unshare").args(["-Urpf", "true"]).status().is_ok_and(|s| !s.success()) {
         return skip("this kernel, or container, gives no pid namespaces");
     }
-    let path = std::env::temp_dir().join(format!("pool-outside-{}", std::process::id()));
-    let path = path.to_str().expect("a path");
     // Without --kill-child the daemon would outlive its launcher.
-    let launcher = ["unshare", "-Urpf", "--kill-child"];
-    let arguments = ["-l", "127.0.0.1", "-p", "0", "--control", path];
-    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
-    let mut operator = UnixStream::connect(path).expect("the control socket");
-    operator.write_all(b"UNDRAIN\n").expect("a request");
-    server.log.wait_for(", outside of this container asks: UNDRAIN");
-    drop(server);
-    let _ = fs::remove_file(path);
+    let daemon = Operated::launched(&["unshare", "-Urpf", "--kill-child"]);
+    daemon.ask("UNDRAIN");
+    daemon.server.log.wait_for(", outside of this container asks: UNDRAIN");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! a cold start, unless an address that is open would get another purpose. `RELOADS_SEED` repeats
 //! a failure, `RELOADS_SEEDS` tries more.
 
-use crate::addresses::{Daemon, ask, has_ipv6, quiet_port};
+use crate::addresses::{has_ipv6, quiet_port};
+use crate::support::operated::{Operated, Operator};
 use crate::support::random::{Random, number_from_environment};
 use crate::support::restart::Place;
 use crate::support::{PATIENCE, daemon_command, skip};
@@ -206,7 +207,7 @@ fn a_reload_gives_the_same_result_as_a_cold_start() {
 }
 
 struct Round {
-    daemon: Daemon,
+    daemon: Operated,
     is_port_0: bool,
     ports: [u16; 2],
     /// What the daemon serves.
@@ -221,7 +222,8 @@ impl Round {
         let words = first.split(' ').chain(["--control", "{d}/control.sock"]);
         let wish = Wish { words: words.map(str::to_owned).collect(), control: NAMES[0] };
         let mut ports = [quiet_port(), quiet_port()];
-        let daemon = Daemon::start(&["-l", &wish.words[1], "-p", &port_text(is_port_0, ports[0])]);
+        let daemon =
+            Operated::start_at(&["-l", &wish.words[1], "-p", &port_text(is_port_0, ports[0])]);
         prepare(&daemon.place);
         ports[0] = daemon.server.address().port();
         Round { daemon, is_port_0, ports, wish, name }
@@ -235,21 +237,20 @@ impl Round {
         self.there().served(|ip, n| may_be_ours(ip, n, self.is_port_0, is_theirs))
     }
 
-    fn ask(&self, request: &str) -> String {
+    fn operator(&self) -> Operator {
         let path = self.daemon.place.path(self.wish.control);
         assert!(path.exists(), "{}: no control socket with {:?}", self.name, self.wish.words);
-        ask(&path, request)
+        Operator::connect(&path.display().to_string())
     }
 
     /// Reloads, and ends the drain if there is one.
     fn reload(&mut self, wish: &Wish, drains: bool) -> String {
-        let arguments = serde_json::json!(self.there().fill(wish));
-        let answer = self.ask(&format!("RESTART {arguments}"));
+        let answer = self.operator().restart(&self.there().fill(wish));
         if !answer.starts_with("OK restarted") {
             return answer;
         }
         self.wish = wish.clone();
-        if drains { self.ask("UNDRAIN") } else { answer }
+        if drains { self.operator().ask("UNDRAIN") } else { answer }
     }
 
     fn play(mut self, random: &mut Random) {
@@ -277,7 +278,7 @@ impl Round {
             taken.is_some()
         );
         if drains {
-            assert!(self.ask("DRAIN").starts_with("OK "), "{what}");
+            assert!(self.operator().ask("DRAIN").starts_with("OK "), "{what}");
         }
         let before = self.served(taken.is_some());
         assert!(!drains || !before.values().any(|kind| *kind == "clients"), "{what}: {before:?}");

@@ -1,12 +1,10 @@
 //! Reports over a real socket: what the simulation does not check.
 //! crates/reports/tests/reports/texts.rs has the texts.
 
-use crate::support::restart::Place;
+use crate::support::operated::Operated;
 use crate::support::{Client, Server};
 use rustix::process::Signal;
-use std::io::{Read, Write};
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use std::io::Write;
 
 /// The answer to `STATS words`, without the blank line.
 fn asked(client: &mut Client, words: &str) -> Vec<String> {
@@ -151,22 +149,16 @@ fn a_slow_holder_that_is_reset_is_named() {
 
 #[test]
 fn with_private_operators_still_see_keys_and_addresses() {
-    let place = Place::with_daemon();
-    let path = place.path("control.sock").display().to_string();
-    let server = place.start(&["--private", "--control", &path]);
-    let mut client = server.connect();
+    let daemon = Operated::start_with(&["--private"]);
+    let mut client = daemon.server.connect();
     client.exchange("ACQ4ME secret 1 9 0", "LOCKED");
     for (words, shown) in [
-        ("KEYS", " secret\n"),
+        ("KEYS", " secret"),
         ("KEY secret", &*port_of(&client)),
-        ("CLIENTS", " 127.0.0.1\n"),
+        ("CLIENTS", " 127.0.0.1"),
         ("JSON", "\"key\":\"secret\""),
     ] {
-        let mut operator = UnixStream::connect(&path).expect("connect");
-        writeln!(operator, "STATS {words}").expect("send");
-        operator.shutdown(Shutdown::Write).expect("shutdown");
-        let mut text = String::new();
-        operator.read_to_string(&mut text).expect("an answer");
-        assert!(text.contains(shown), "{words}: {text}");
+        let lines = daemon.operator().list(format!("STATS {words}").as_bytes());
+        assert!(lines.iter().any(|line| line.contains(shown)), "{words}: {lines:?}");
     }
 }

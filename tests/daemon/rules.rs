@@ -1,8 +1,8 @@
 //! Operators' rules: the file of `--rules`, and `RULE` orders.
 
-use crate::control::{Daemon, Operator};
 use crate::support::crowd::{connect_crowd, crowd_size};
 use crate::support::notified::Notified;
+use crate::support::operated::{Operated, Operator};
 use crate::support::restart::{CONTINUED, Place, refused_restart, restart};
 use crate::support::status::WRONG_OPTIONS;
 use crate::support::{Client, Finished, Server, daemon_command, eventually, finish};
@@ -21,12 +21,11 @@ fn place_with(rules: &str) -> (Place, String) {
     (place, path)
 }
 
-fn daemon_with(rules: &str) -> Daemon {
-    let (place, path) = place_with(rules);
-    Daemon::start_in(place, &["--rules", &path])
+fn daemon_with(rules: &str) -> Operated {
+    Operated::start_with_rules(rules, &[])
 }
 
-impl Daemon {
+impl Operated {
     /// At once, as editors do: a daemon that reads the file now sees the old one or the new one.
     fn edit(&self, rules: &str) {
         let new = self.place.path("rules.new");
@@ -43,7 +42,7 @@ impl Daemon {
     /// Gives an order, which must succeed; returns the rest of the answer.
     #[track_caller]
     fn order(&self, order: &str) -> String {
-        let answer = self.operator().ask(order);
+        let answer = self.ask(order);
         let rest = answer.strip_prefix("OK rule ");
         rest.unwrap_or_else(|| panic!("{order}: {answer}")).to_owned()
     }
@@ -181,7 +180,7 @@ fn a_file_may_reach_the_limits_of_size_and_rules() {
     assert_eq!(daemon.rules()[63], "r64 key64");
     // It passes through a hot restart, and leaves no room for another rule.
     restart(&daemon.server);
-    let refused = daemon.operator().ask("RULE SET one-more k deny");
+    let refused = daemon.ask("RULE SET one-more k deny");
     assert!(refused.starts_with("ERROR ") && refused.contains("64"), "{refused}");
     assert_eq!(daemon.rules().len(), 64);
     assert_eq!(daemon.asked("k"), "LOCKED");
@@ -402,7 +401,7 @@ fn an_order_during_a_trial_loses_no_lock() {
 #[test]
 fn a_cold_start_forgets_orders() {
     let (place, path) = place_with("bots bot:* deny\n");
-    let mut daemon = Daemon::start_in(place, &["--rules", &path]);
+    let mut daemon = Operated::start_in(place, &["--rules", &path]);
     daemon.order("RULE OFF bots");
     daemon.server.signal(Signal::TERM);
     daemon.server.wait_for_exit();
@@ -448,7 +447,7 @@ fn orders_change_answers_to_clients_and_are_logged_with_their_sender() {
         "RULE RESET unknown",
         "RULE",
     ] {
-        let answer = daemon.operator().ask(bad);
+        let answer = daemon.ask(bad);
         assert!(answer.starts_with("ERROR "), "{bad}: {answer}");
     }
     assert_eq!(daemon.rules(), ["bots bot:*", "page page:*"]);
@@ -473,7 +472,7 @@ fn an_order_that_can_have_no_effect_is_refused() {
         ("flood a\\x20b deny", "%20"),
         ("flood \"x:*\" deny", "\\x22"),
     ] {
-        let answer = daemon.operator().ask(&format!("RULE SET {bad}"));
+        let answer = daemon.ask(&format!("RULE SET {bad}"));
         assert!(answer.starts_with("ERROR ") && answer.contains(why), "{bad}: {answer}");
     }
     assert_eq!(daemon.rules(), ["bots bot:*", "page page:*"]);
@@ -492,7 +491,7 @@ fn an_order_after_a_crowd_of_requests_is_logged() {
         assert!(operator.ask(&order).starts_with("OK "));
     }
     // The next request follows them in the log.
-    daemon.operator().ask("UNDRAIN");
+    daemon.ask("UNDRAIN");
     daemon.server.log.wait_for("asks: UNDRAIN");
     assert_eq!(daemon.server.log.count("asks: RULE SET bots"), 3);
 }
@@ -579,7 +578,7 @@ fn max_hold_closes_the_connection_of_a_lock_that_is_already_held() {
 #[test]
 fn the_max_hold_option_comes_after_all_rules() {
     let (place, path) = place_with("long long:* max-hold=10m\n");
-    let daemon = Daemon::start_in(place, &["--rules", &path, "--max-hold", "*=1"]);
+    let daemon = Operated::start_in(place, &["--rules", &path, "--max-hold", "*=1"]);
     let (mut long, mut short) = (daemon.server.connect(), daemon.server.connect());
     long.exchange("ACQ4ME long:k 1 9 0", "LOCKED");
     short.exchange("ACQ4ME k 1 9 0", "LOCKED");
@@ -607,8 +606,10 @@ fn a_max_hold_option_that_can_have_no_effect_is_refused() {
 #[test]
 fn several_limits_in_one_max_hold_option_are_warned_of() {
     let (place, path) = place_with("");
-    let daemon =
-        Daemon::start_in(place, &["--rules", &path, "--max-hold", "*=1,b=2", "--max-hold", "c=3"]);
+    let daemon = Operated::start_in(
+        place,
+        &["--rules", &path, "--max-hold", "*=1,b=2", "--max-hold", "c=3"],
+    );
     daemon.server.log.wait_for("--max-hold: *=1,b is one pattern");
     restart(&daemon.server);
     assert!(eventually(|| daemon.server.log.count("is one pattern") == 2));
@@ -642,7 +643,7 @@ fn a_lowered_limit_is_reached_as_holders_leave() {
 /// and not to a newcomer.
 #[test]
 fn waiters_get_the_room_that_a_change_of_rules_makes() {
-    type Change = fn(&Daemon);
+    type Change = fn(&Operated);
     let changes: &[(&str, &str, Change)] = &[
         ("RULE SET few k workers=1", "reset", |daemon| drop(daemon.order("RULE RESET few"))),
         ("RULE SET few k workers=1 total=1", "off", |daemon| drop(daemon.order("RULE OFF few"))),

@@ -4,7 +4,6 @@
 use crate::support::crowd::{connect_crowd, crowd_size, full_daemon};
 use crate::support::hosts::{Host, neighbour, start_with_cable};
 use crate::support::notified::Notified;
-use crate::support::restart::Place;
 use crate::support::{Client, PATIENCE, Server};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
@@ -123,8 +122,7 @@ fn the_lock_of_a_client_that_takes_no_answers_is_free_in_time() {
 /// Without waiting for the retry a second later.
 #[test]
 fn a_descriptor_that_becomes_free_is_used_at_once() {
-    let place = Place::new();
-    let (_server, mut crowd) = full_daemon(&place);
+    let (_daemon, mut crowd) = full_daemon();
     crowd.iter_mut().for_each(|client| client.send("ACQ4ME k 100 100 0"));
     crowd[0].expect("LOCKED");
     crowd[0].settle();
@@ -146,14 +144,12 @@ fn a_descriptor_that_becomes_free_is_used_at_once() {
 /// When even the reserve is exhausted, an operator waits and is served eventually.
 #[test]
 fn an_operator_without_a_descriptor_is_served_later() {
-    let place = Place::new();
-    let (server, mut crowd) = full_daemon(&place);
-    let pid = server.pid().to_string();
-    let control = place.path("control.sock");
+    let (daemon, mut crowd) = full_daemon();
+    let pid = daemon.server.pid().to_string();
     let mut limit = std::process::Command::new("prlimit");
     let status = limit.args(["--pid", &pid, "--nofile=16:64"]).status();
     assert!(status.expect("prlimit, of util-linux").success());
-    let mut waiting = UnixStream::connect(&control).expect("connect");
+    let mut waiting = UnixStream::connect(daemon.path()).expect("connect");
     waiting.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     waiting.write_all(b"UNDRAIN\n").expect("send");
     crowd[0].settle();

@@ -1,7 +1,7 @@
 //! Crowds of clients, and what they cost the daemon.
 
-use super::restart::Place;
-use crate::support::{Client, DAEMON, Server, eventually, launched};
+use super::operated::Operated;
+use crate::support::{Client, Server, eventually};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::net::SocketAddr;
 
@@ -42,14 +42,11 @@ pub(crate) fn connect_crowd(address: SocketAddr, len: usize) -> Vec<Client> {
 }
 
 /// A daemon with 64 descriptors; clients use all of theirs.
-pub(crate) fn full_daemon(place: &Place) -> (Server, Vec<Client>) {
-    let control = place.path("control.sock").display().to_string();
-    let launcher = ["prlimit", "--nofile=64:64"];
-    let arguments = ["-l", "127.0.0.1", "-p", "0", "--control", &control];
-    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
-    let crowd: Vec<Client> = (0..100).map(|_| server.connect()).collect();
-    server.log.wait_for("out of descriptors");
-    (server, crowd)
+pub(crate) fn full_daemon() -> (Operated, Vec<Client>) {
+    let daemon = Operated::launched(&["prlimit", "--nofile=64:64"]);
+    let crowd: Vec<Client> = (0..100).map(|_| daemon.server.connect()).collect();
+    daemon.server.log.wait_for("out of descriptors");
+    (daemon, crowd)
 }
 
 /// Private dirty memory of the daemon in bytes: what it uses beyond its executable.

@@ -16,6 +16,7 @@ pub(crate) mod hosts;
 pub(crate) mod http;
 pub(crate) mod keys;
 pub(crate) mod notified;
+pub(crate) mod operated;
 pub(crate) mod random;
 pub(crate) mod restart;
 pub(crate) mod shape;
