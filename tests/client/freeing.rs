@@ -1,25 +1,12 @@
 //! `poolcounter free`: closes connections, and their locks pass to the next waiters.
 
 use crate::command::ask;
-use crate::support::restart::Place;
-use crate::support::{Client, Finished, Server};
+use crate::support::operated::Operated;
+use crate::support::{Client, Finished};
 
-struct Daemon {
-    place: Place,
-    server: Server,
-}
-
-impl Daemon {
-    fn start() -> Daemon {
-        let place = Place::with_daemon();
-        let control = place.path("c").display().to_string();
-        let server = place.start(&["--control", &control]);
-        Daemon { place, server }
-    }
-
+impl Operated {
     fn free(&self, arguments: &[&str]) -> Finished {
-        let control = self.place.path("c").display().to_string();
-        ask("", &[&["free", "--control-socket", &control], arguments].concat())
+        self.poolcounter(&[&["free"], arguments].concat())
     }
 
     /// `STATS KEY`.
@@ -48,7 +35,7 @@ impl Daemon {
 
 #[test]
 fn a_key_is_freed_with_the_other_locks_of_its_holder() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut holder = daemon.holder(&["stuck", r"other\key"]);
     let mut waiter = daemon.waiter("stuck", 1);
     let trial = daemon.free(&["--key", "stuck", "--dry-run"]);
@@ -72,7 +59,7 @@ fn a_key_is_freed_with_the_other_locks_of_its_holder() {
 
 #[test]
 fn what_is_freed_is_told_in_json() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut holder = daemon.holder(&["café", "other"]);
     let mut waiter = daemon.waiter("other", 1);
     let json = |arguments: &[&str], code: i32| -> serde_json::Value {
@@ -101,7 +88,7 @@ fn what_is_freed_is_told_in_json() {
 /// The locks are not handed to waiters on the same host, which is dead too.
 #[test]
 fn a_host_is_freed_with_its_waits() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut holder = daemon.holder(&["k"]);
     let mut waiter = daemon.waiter("k", 1);
     let mut alive = Client::connect_from([127, 0, 0, 2].into(), daemon.server.address());
@@ -119,7 +106,7 @@ fn a_host_is_freed_with_its_waits() {
 
 #[test]
 fn many_connections_are_closed_only_if_the_bound_allows_it() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut holders: Vec<Client> = (0..21).map(|_| daemon.holder(&["k"])).collect();
     let refused = daemon.free(&["--key", "k"]);
     let why = "ERROR 21 connections, more than 20: nothing is closed; a MAX of 21 would do\n";
@@ -132,7 +119,7 @@ fn many_connections_are_closed_only_if_the_bound_allows_it() {
 
 #[test]
 fn a_connection_is_freed_by_its_number() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut other = daemon.holder(&["k"]);
     let mut holder = daemon.holder(&["k"]);
     let list = daemon.keys("k");
@@ -154,7 +141,7 @@ fn a_connection_is_freed_by_its_number() {
 
 #[test]
 fn a_client_that_holds_a_key_twice_is_one_connection() {
-    let daemon = Daemon::start();
+    let daemon = Operated::start();
     let mut holder = daemon.holder(&["k", "k", "k", "s"]);
     let trial = daemon.free(&["--key", "k", "--dry-run", "--max", "0"]);
     assert!(

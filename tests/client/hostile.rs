@@ -2,7 +2,7 @@
 
 use crate::command::{FOR_EVER, ask, binary, poolcounter, run, shell, stderr_line};
 use crate::running::first_line;
-use crate::support::restart::Place;
+use crate::support::operated::Operated;
 use crate::support::stopwatch::pause;
 use crate::support::{Finished, Server, eventually, finish, launched, skip, wait_for_exit};
 use std::io::{BufRead, BufReader, Write};
@@ -336,9 +336,8 @@ fn an_invalid_list_of_servers_is_not_localhost() {
 /// Even that of a socket that would answer, beside a server that does.
 #[test]
 fn a_path_is_no_server() {
-    let place = Place::with_daemon();
-    let control = place.path("c").display().to_string();
-    let server = place.start(&["--control", &control]).address().to_string();
+    let daemon = Operated::start();
+    let (control, server) = (daemon.path(), daemon.server.address().to_string());
     let long = format!("/{}", "x".repeat(300));
     let paths = [control.as_str(), "./c", "c/", "~/c", "unix:c/d", "[/c]", "10.0.0.0/8", &long];
     let with_scheme = format!("unix://{control}");

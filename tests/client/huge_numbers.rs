@@ -1,14 +1,13 @@
 //! Servers whose numbers are as large as they can be: through every subcommand that reads one.
 
 use crate::command::{ask, scripted};
-use crate::support::restart::Place;
-use crate::support::{Client, Finished, Server};
+use crate::support::operated::Operated;
+use crate::support::{Client, Finished};
 use crate::top::top;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 
 /// Members of reports that have no room for more than 32 bits.
 const SMALL: [&str; 3] = ["client", "turns", "max_hold_s"];
@@ -53,8 +52,8 @@ fn full() -> String {
 }
 
 /// The same over this control socket, at the path that is returned.
-fn huge_control(place: &Place, control: PathBuf, time: f64) -> String {
-    let path = place.path("huge");
+fn huge_control(daemon: &Operated, time: f64) -> String {
+    let (path, control) = (daemon.place.path("huge"), daemon.path());
     let listener = UnixListener::bind(&path).expect("a socket");
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -74,9 +73,7 @@ fn huge_control(place: &Place, control: PathBuf, time: f64) -> String {
 
 /// A daemon that has rows in all lists.
 struct Busy {
-    place: Place,
-    control: PathBuf,
-    server: Server,
+    daemon: Operated,
     _clients: Vec<Client>,
 }
 
@@ -87,11 +84,9 @@ fn cut_key() -> String {
 
 impl Busy {
     fn start() -> Busy {
-        let place = Place::with_daemon();
-        let (control, rules) = (place.path("c"), place.path("rules"));
-        std::fs::write(&rules, "few k* workers=1 max-hold=9m timeout=9m\n").expect("a file");
-        let [path, rules] = [&control, &rules].map(|path| path.display().to_string());
-        let server = place.start(&["--control", &path, "--rules", &rules, "--slow", "0"]);
+        let rules = "few k* workers=1 max-hold=9m timeout=9m\n";
+        let daemon = Operated::start_with_rules(rules, &["--slow", "0"]);
+        let server = &daemon.server;
         let mut clients: Vec<Client> = (0..5).map(|_| server.connect()).collect();
         clients[0].exchange("ACQ4ME k 1 1 0", "LOCKED");
         clients[1].exchange("ACQ4ME done 1 1 0", "LOCKED");
@@ -101,7 +96,7 @@ impl Busy {
         for (n, client) in clients.iter_mut().enumerate().skip(3) {
             client.exchange(&format!("ACQ4ANY {}{n} 1 1 0", cut_key()), "LOCKED");
         }
-        Busy { place, control, server, _clients: clients }
+        Busy { daemon, _clients: clients }
     }
 }
 
@@ -160,8 +155,8 @@ fn numbers_of_a_server_may_be_as_large_as_they_can_be() {
     assert_eq!(names.filter(|name| !tried(name)).collect::<Vec<_>>(), [""; 0]);
     for time in [f64::MAX, f64::MIN] {
         let busy = Busy::start();
-        let servers = huge(busy.server.address(), time);
-        let two = format!("{servers},{}", huge(busy.server.address(), time));
+        let servers = huge(busy.daemon.server.address(), time);
+        let two = format!("{servers},{}", huge(busy.daemon.server.address(), time));
         let cut = cut_key() + "\\...";
         for (line, code) in REPORTS {
             let words = line.split(' ').map(|word| if word == "CUT" { &cut } else { word });
@@ -170,7 +165,7 @@ fn numbers_of_a_server_may_be_as_large_as_they_can_be() {
                 ends_well(&ask(servers, &words), code, &words);
             }
         }
-        let control = huge_control(&busy.place, busy.control.clone(), time);
+        let control = huge_control(&busy.daemon, time);
         for (line, code) in ORDERS {
             let mut words: Vec<&str> = line.split(' ').collect();
             words.extend(["--control-socket", &control]);
@@ -188,7 +183,7 @@ fn numbers_of_a_server_may_be_as_large_as_they_can_be() {
 #[test]
 fn top_shows_numbers_as_large_as_they_can_be() {
     let busy = Busy::start();
-    let [one, other] = [(); 2].map(|()| huge(busy.server.address(), f64::MAX));
+    let [one, other] = [(); 2].map(|()| huge(busy.daemon.server.address(), f64::MAX));
     let Some(terminal) = top(&format!("{one},{other}"), "[k keys now") else { return };
     for is_alone in [false, true] {
         if is_alone {

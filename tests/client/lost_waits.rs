@@ -2,7 +2,7 @@
 
 use crate::command::{binary, full, key_of, key_of_first, poolcounter, start, stderr_line};
 use crate::running::{complaint, end, first_line, lasting};
-use crate::support::restart::Place;
+use crate::support::operated::Operated;
 use crate::support::stopwatch::pause;
 use crate::support::{
     Finished, Server, daemon_command, eventually, finish, send_signal, wait_for_exit,
@@ -139,19 +139,16 @@ fn a_connection_that_ends_before_the_request_is_read_is_a_lost_wait() {
 
 #[test]
 fn a_wait_that_an_operator_ends_does_not_start_again() {
-    let place = Place::with_daemon();
-    let control = place.path("c").display().to_string();
-    let own = place.start(&["--control", &control]);
-    let other = Server::start();
-    let names = [&own, &other].map(|server| server.address().to_string());
-    let key = key_of([&own, &other]);
+    let daemon = Operated::start();
+    let (own, other) = (&daemon.server, Server::start());
+    let names = [own, &other].map(|server| server.address().to_string());
+    let key = key_of([own, &other]);
     let mut holder = own.connect();
     let sent_key = key.replace(' ', "%20");
     assert_eq!(holder.ask(&format!("ACQ4ME {sent_key} 1 99 60")), "LOCKED");
     let options = ["--no-server", "run", "--fallback", "-t", "600"];
-    let mut waiter = waiter(&own, &names.join(","), &options, &key);
-    let free = ["free", "--control-socket", &control, "--host", "127.0.0.1"];
-    assert_eq!(finish(&mut poolcounter("", &free)).code, Some(0));
+    let mut waiter = waiter(own, &names.join(","), &options, &key);
+    assert_eq!(daemon.poolcounter(&["free", "--host", "127.0.0.1"]).code, Some(0));
     assert_eq!(wait_for_exit(&mut waiter).code(), Some(75));
     let line = complaint(&mut waiter);
     assert!(line.starts_with(&format!("poolcounter: {key}: {} closed", names[0])), "{line}");
@@ -228,16 +225,14 @@ const CLOSE_WAIT: &str = "08";
 #[test]
 fn no_command_is_started_when_the_daemon_has_taken_the_lock_back() {
     for order in [&["free", "--key", "k"][..], &["rule", "set", "r", "k", "max-hold=1s"]] {
-        let place = Place::with_daemon();
-        let control = place.path("c").display().to_string();
-        let server = place.start(&["--control", &control]);
+        let daemon = Operated::start();
+        let server = &daemon.server;
         let mut holder = server.connect();
         assert_eq!(holder.ask("ACQ4ME k 1 99 60"), "LOCKED");
-        let mut waiter = waiter(&server, &server.address().to_string(), &["-t", "600"], "k");
+        let mut waiter = waiter(server, &server.address().to_string(), &["-t", "600"], "k");
         send_signal(&waiter, Signal::STOP);
         assert_eq!(holder.ask("RELEASE"), "RELEASED");
-        let order = [order, &["--control-socket", &control]].concat();
-        assert_eq!(finish(&mut poolcounter("", &order)).code, Some(0), "{order:?}");
+        assert_eq!(daemon.poolcounter(order).code, Some(0), "{order:?}");
         assert!(eventually(|| has_an_end_to_read(&waiter)), "{order:?}");
         send_signal(&waiter, Signal::CONT);
         assert_eq!(wait_for_exit(&mut waiter).code(), Some(75), "{order:?}");

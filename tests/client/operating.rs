@@ -1,9 +1,10 @@
 //! `drain`, `undrain` and `control`, on the control socket.
 
 use crate::command::{ask, binary, poolcounter, shell};
+use crate::support::operated::Operated;
 use crate::support::restart::{CONTINUED, Place, children, restart, wait_for_unaccepted};
 use crate::support::{
-    Client, Finished, Server, daemon_command, eventually, finish, launched, skip, wait_for_exit,
+    Client, Finished, daemon_command, eventually, finish, launched, skip, wait_for_exit,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,18 +17,10 @@ fn order(path: &str, arguments: &[&str]) -> Finished {
     ask("", &[arguments, &["--control-socket", path]].concat())
 }
 
-/// A daemon with a control socket, and the socket's path.
-fn controlled() -> (Place, String, Server) {
-    let place = Place::with_daemon();
-    let path = place.path("c").display().to_string();
-    let server = place.start(&["--control", &path]);
-    (place, path, server)
-}
-
 #[test]
 fn orders_reach_the_daemon() {
-    let (_place, path, mut server) = controlled();
-    let mut client = server.connect();
+    let mut daemon = Operated::start();
+    let mut client = daemon.server.connect();
     assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
     for (arguments, answer) in [
         (&["drain"][..], "OK draining, "),
@@ -36,33 +29,33 @@ fn orders_reach_the_daemon() {
         (&["control", "LOG", "debug"], "OK "),
         (&["control", "RESTART"], "OK restarted, poolcounterd "),
     ] {
-        let output = order(&path, arguments);
+        let output = daemon.poolcounter(arguments);
         assert_eq!(output.code, Some(0), "{arguments:?}: {}{}", output.stdout, output.stderr);
         assert!(output.stdout.starts_with(answer), "{arguments:?}: {}", output.stdout);
     }
-    server.log.wait_for(CONTINUED);
-    let help = order(&path, &["control", "HELP"]).stdout;
+    daemon.server.log.wait_for(CONTINUED);
+    let help = daemon.poolcounter(&["control", "HELP"]).stdout;
     assert!(help.lines().any(|line| line.starts_with("UNDRAIN ")), "{help}");
     assert!(!help.contains("\n\n"), "{help}");
-    let wrong = order(&path, &["control", "NONSENSE", "--json"]);
+    let wrong = daemon.poolcounter(&["control", "NONSENSE", "--json"]);
     assert_eq!(wrong.code, Some(1));
     assert!(wrong.stdout.starts_with("{\"answer\":\"ERROR "), "{}", wrong.stdout);
     assert_eq!(client.ask("RELEASE"), "RELEASED");
-    server.signal(Signal::TERM);
-    server.wait_for_exit();
-    let nowhere = order(&path, &["undrain"]);
+    daemon.server.signal(Signal::TERM);
+    daemon.server.wait_for_exit();
+    let nowhere = daemon.poolcounter(&["undrain"]);
     assert_eq!(nowhere.code, Some(75));
     assert!(nowhere.stderr.contains("no daemon has this socket"), "{}", nowhere.stderr);
 }
 
 #[test]
 fn an_order_takes_no_server_option() {
-    let (_place, path, _server) = controlled();
+    let daemon = Operated::start();
     for order in [&["drain"][..], &["undrain"], &["control", "LOG"]] {
         let before = [&["-s", "127.0.0.1:1"][..], order].concat();
         let behind = [order, &["--server", "127.0.0.1:1"][..]].concat();
         for arguments in [before, behind] {
-            let output = self::order(&path, &arguments);
+            let output = daemon.poolcounter(&arguments);
             assert_eq!((output.code, output.stdout.as_str()), (Some(64), ""), "{arguments:?}");
             assert!(output.stderr.contains("--control-socket"), "{}", output.stderr);
         }
@@ -74,7 +67,8 @@ fn an_order_takes_no_server_option() {
 
 #[test]
 fn an_order_needs_no_list_of_servers() {
-    let (_place, path, _server) = controlled();
+    let daemon = Operated::start();
+    let path = daemon.path();
     for list in ["wiki1:port", ":::"] {
         let output = ask(list, &["undrain", "--control-socket", &path]);
         assert_eq!(output.code, Some(0), "{list}: {}", output.stderr);
@@ -83,7 +77,8 @@ fn an_order_needs_no_list_of_servers() {
 
 #[test]
 fn an_answer_that_cannot_be_written_is_a_failure() {
-    let (_place, path, _server) = controlled();
+    let daemon = Operated::start();
+    let path = daemon.path();
     for order in ["undrain", "control LOG", "control LOG --json", "drain --wait"] {
         let output = shell("", &format!("exec \"$0\" {order} --control-socket {path} > /dev/full"));
         assert_eq!(output.code, Some(1), "{order}: {}", output.stderr);
@@ -213,23 +208,20 @@ fn an_order_whose_answer_is_cut_is_not_repeated() {
 
 /// `drain --wait` with a daemon that has a client, and the client.
 struct Wait {
-    place: Place,
-    path: String,
-    server: Server,
+    daemon: Operated,
     client: Client,
     waiting: Child,
 }
 
 impl Wait {
     fn begin(wait: &[&str]) -> Wait {
-        let (place, path, server) = controlled();
-        let mut client = server.connect();
+        let daemon = Operated::start();
+        let mut client = daemon.server.connect();
         assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
-        let arguments = [&["drain", "--control-socket", &path, "--wait"], wait].concat();
-        let mut command = poolcounter("", &arguments);
+        let mut command = daemon.command(&[&["drain", "--wait"], wait].concat());
         let waiting = command.stdout(Stdio::piped()).spawn().expect("start");
-        server.log.wait_for("asks: DRAINED");
-        Wait { place, path, server, client, waiting }
+        daemon.server.log.wait_for("asks: DRAINED");
+        Wait { daemon, client, waiting }
     }
 
     /// The exit status and the answers.
@@ -247,14 +239,14 @@ fn waiting_for_a_drain_ends_with_the_daemon() {
         let mut wait = Wait::begin(wait);
         assert_eq!(wait.client.ask("RELEASE"), "RELEASED");
         wait.client.shut_writing();
-        assert_eq!(wait.server.wait_for_exit().code(), Some(75));
+        assert_eq!(wait.daemon.server.wait_for_exit().code(), Some(75));
         assert_eq!(
             wait.end(),
             (Some(0), "OK draining, connections left: 1\nOK ended\n".to_owned())
         );
     }
-    let (_place, path, _server) = controlled();
-    let at_once = order(&path, &["drain", "--wait", "--json"]);
+    let daemon = Operated::start();
+    let at_once = daemon.poolcounter(&["drain", "--wait", "--json"]);
     assert_eq!(at_once.code, Some(0));
     let last = at_once.stdout.lines().last().map(str::to_owned);
     assert_eq!(last.as_deref(), Some(r#"{"answer":"OK ended","ok":true}"#));
@@ -263,10 +255,10 @@ fn waiting_for_a_drain_ends_with_the_daemon() {
 /// Who waits wants to know for whom, and whether it still drains after Ctrl-C.
 #[test]
 fn waiting_for_a_drain_shows_who_is_left_and_that_an_interrupted_one_continues() {
-    let (_place, path, server) = controlled();
-    let mut client = server.connect();
+    let daemon = Operated::start();
+    let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
-    let mut drain = poolcounter("", &["drain", "--wait", "--control-socket", &path]);
+    let mut drain = daemon.command(&["drain", "--wait"]);
     let mut drain = drain.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
     let mut lines = BufReader::new(drain.stderr.take().expect("stderr")).lines();
     let mut next = || lines.next().expect("a line").expect("text");
@@ -276,23 +268,24 @@ fn waiting_for_a_drain_shows_who_is_left_and_that_an_interrupted_one_continues()
     assert_eq!(next(), "poolcounter: interrupted; that ends no drain (undrain does)");
     let status = wait_for_exit(&mut drain);
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
-    let answer = order(&path, &["undrain"]).stdout;
+    let answer = daemon.poolcounter(&["undrain"]).stdout;
     assert!(answer.starts_with("OK listening on "), "{answer}");
 }
 
 #[test]
 fn nohup_keeps_a_wait_for_a_drain() {
-    let (_place, path, mut server) = controlled();
-    let mut client = server.connect();
+    let mut daemon = Operated::start();
+    let path = daemon.path();
+    let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     let drain = ["drain", "--wait", "--control-socket", &path];
     let mut drain = launched(&["nohup"], binary(), &drain);
     let mut drain = drain.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("nohup");
-    server.log.wait_for("asks: DRAINED");
+    daemon.server.log.wait_for("asks: DRAINED");
     rustix::process::kill_process(Pid::from_child(&drain), Signal::HUP).expect("kill");
     client.exchange("RELEASE", "RELEASED");
     client.shut_writing();
-    assert_eq!(server.wait_for_exit().code(), Some(75));
+    assert_eq!(daemon.server.wait_for_exit().code(), Some(75));
     assert_eq!(wait_for_exit(&mut drain).code(), Some(0));
 }
 
@@ -330,24 +323,24 @@ fn an_order_without_an_answer_claims_nothing_about_the_daemon() {
 /// It is not carried out later: its sender has left.
 #[test]
 fn a_drain_that_is_interrupted_before_the_daemon_reads_it_does_not_begin() {
-    let (_place, path, server) = controlled();
-    server.signal(Signal::STOP);
-    let mut drain = poolcounter("", &["drain", "--wait", "--control-socket", &path]);
+    let daemon = Operated::start();
+    daemon.server.signal(Signal::STOP);
+    let mut drain = daemon.command(&["drain", "--wait"]);
     let mut drain = drain.stdout(Stdio::null()).spawn().expect("start");
-    wait_for_unaccepted(&path);
+    wait_for_unaccepted(&daemon.path());
     rustix::process::kill_process(Pid::from_child(&drain), Signal::TERM).expect("kill");
     assert_eq!(wait_for_exit(&mut drain).signal(), Some(Signal::TERM.as_raw()));
-    server.signal(Signal::CONT);
-    assert_eq!(order(&path, &["control", "LOG"]).code, Some(0));
-    assert_eq!(server.log.count("draining: "), 0);
+    daemon.server.signal(Signal::CONT);
+    assert_eq!(daemon.poolcounter(&["control", "LOG"]).code, Some(0));
+    assert_eq!(daemon.server.log.count("draining: "), 0);
 }
 
 /// The daemon ends by a signal, not by the drain.
 #[test]
 fn waiting_for_a_drain_ends_when_the_daemon_is_stopped() {
     let mut wait = Wait::begin(&[]);
-    wait.server.signal(Signal::TERM);
-    wait.server.wait_for_exit();
+    wait.daemon.server.signal(Signal::TERM);
+    wait.daemon.server.wait_for_exit();
     assert_eq!(wait.end().0, Some(0));
 }
 
@@ -355,12 +348,12 @@ fn waiting_for_a_drain_ends_when_the_daemon_is_stopped() {
 fn waiting_for_a_drain_survives_a_hot_restart() {
     let mut wait = Wait::begin(&[]);
     for _ in 0..2 {
-        restart(&wait.server);
+        restart(&wait.daemon.server);
     }
     // Without a control socket the daemon can't be asked, but its process is still
     // visible.
     let closes = r#"RESTART ["-l","127.0.0.1","-p","0","--control=none"]"#;
-    assert_eq!(order(&wait.path, &["control", closes]).code, Some(0));
+    assert_eq!(wait.daemon.poolcounter(&["control", closes]).code, Some(0));
     wait.client.settle();
     assert!(wait.waiting.try_wait().expect("a child").is_none());
     wait.client.shut_writing();
@@ -370,21 +363,21 @@ fn waiting_for_a_drain_survives_a_hot_restart() {
 /// The daemon accepts its connection in the turn whose end executes the hot restart.
 #[test]
 fn waiting_for_a_drain_survives_a_hot_restart_in_the_same_turn() {
-    let (place, path, mut server) = controlled();
-    let mut client = server.connect();
+    let mut daemon = Operated::start();
+    let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
-    place.install_delayed();
-    place.stop_after_trial(&server);
-    let mut drain = poolcounter("", &["drain", "--wait", "--control-socket", &path]);
+    daemon.place.install_delayed();
+    daemon.place.stop_after_trial(&daemon.server);
+    let mut drain = daemon.command(&["drain", "--wait"]);
     let mut drain = drain.stdout(Stdio::null()).spawn().expect("the command");
-    wait_for_unaccepted(&path);
-    server.signal(Signal::CONT);
-    server.log.wait_for(CONTINUED);
-    server.log.wait_for("draining: no new clients");
+    wait_for_unaccepted(&daemon.path());
+    daemon.server.signal(Signal::CONT);
+    daemon.server.log.wait_for(CONTINUED);
+    daemon.server.log.wait_for("draining: no new clients");
     client.exchange("RELEASE", "RELEASED");
     drop(client);
     assert_eq!(wait_for_exit(&mut drain).code(), Some(0));
-    assert_eq!(server.wait_for_exit().code(), Some(75));
+    assert_eq!(daemon.server.wait_for_exit().code(), Some(75));
 }
 
 /// The daemon closes the first connection before it reads the order.
@@ -413,16 +406,16 @@ fn a_drain_is_ordered_again_until_it_is_executed() {
 /// A daemon that hangs: the order is given up, and not carried out when it continues.
 #[test]
 fn an_order_that_is_given_up_is_not_executed() {
-    let (_place, path, server) = controlled();
+    let daemon = Operated::start();
     for given_up in [&["control", "LOG", "warn"][..], &["drain"], &["drain", "--wait"]] {
-        server.signal(Signal::STOP);
-        let late = order(&path, &[given_up, &["--timeout", "1"]].concat());
-        server.signal(Signal::CONT);
+        daemon.server.signal(Signal::STOP);
+        let late = daemon.poolcounter(&[given_up, &["--timeout", "1"]].concat());
+        daemon.server.signal(Signal::CONT);
         assert_eq!((late.code, late.stdout.as_str()), (Some(75), ""), "{given_up:?}");
-        let log = order(&path, &["control", "LOG"]).stdout;
+        let log = daemon.poolcounter(&["control", "LOG"]).stdout;
         assert_eq!(log, "OK log filter: info\n", "{given_up:?}");
     }
-    assert_eq!(server.log.count("draining: "), 0);
+    assert_eq!(daemon.server.log.count("draining: "), 0);
 }
 
 /// For the first process of a container the kernel has no default actions.
@@ -433,13 +426,14 @@ fn a_signal_ends_a_wait_that_is_the_first_process_of_a_container() {
         return skip("no user and pid namespaces");
     }
     for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
-        let (_place, path, server) = controlled();
-        let mut client = server.connect();
+        let daemon = Operated::start();
+        let path = daemon.path();
+        let mut client = daemon.server.connect();
         client.exchange("ACQ4ME k 1 1 0", "LOCKED");
         let mut inside = Command::new("unshare");
         inside.args(namespace).arg(binary()).args(["drain", "--wait", "--control-socket", &path]);
         let mut inside = inside.stdout(Stdio::null()).spawn().expect("unshare, of util-linux");
-        server.log.wait_for("asks: DRAINED");
+        daemon.server.log.wait_for("asks: DRAINED");
         let [first] = children(inside.id())[..] else { panic!("one child") };
         kill_process(Pid::from_raw(first as i32).expect("a process"), signal).expect("a signal");
         assert_eq!(wait_for_exit(&mut inside).code(), Some(128 + signal.as_raw()));
@@ -449,8 +443,9 @@ fn a_signal_ends_a_wait_that_is_the_first_process_of_a_container() {
 /// The kernel reports its process as 0 then: only the connection tells when it ends.
 #[test]
 fn waiting_for_a_drain_of_a_daemon_outside_of_this_pid_namespace() {
-    let (_place, path, mut server) = controlled();
-    let mut client = server.connect();
+    let mut daemon = Operated::start();
+    let path = daemon.path();
+    let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     let drain = ["drain", "--wait", "--control-socket", &path];
     let namespace = ["-Urpf", "--kill-child", "--mount-proc"];
@@ -460,10 +455,10 @@ fn waiting_for_a_drain_of_a_daemon_outside_of_this_pid_namespace() {
     let mut inside = Command::new("unshare");
     inside.args(namespace).arg(binary()).args(drain).stdout(Stdio::piped());
     let mut inside = inside.spawn().expect("unshare, of util-linux");
-    server.log.wait_for("asks: DRAINED");
+    daemon.server.log.wait_for("asks: DRAINED");
     client.exchange("RELEASE", "RELEASED");
     drop(client);
-    assert_eq!(server.wait_for_exit().code(), Some(75));
+    assert_eq!(daemon.server.wait_for_exit().code(), Some(75));
     assert_eq!(wait_for_exit(&mut inside).code(), Some(0));
     let mut printed = String::new();
     inside.stdout.take().expect("stdout").read_to_string(&mut printed).expect("text");
@@ -537,7 +532,7 @@ fn waiting_for_a_drain_ends_at_its_timeout() {
 #[test]
 fn waiting_for_a_drain_ends_with_undrain() {
     let mut wait = Wait::begin(&[]);
-    assert_eq!(order(&wait.path, &["undrain"]).code, Some(0));
+    assert_eq!(wait.daemon.poolcounter(&["undrain"]).code, Some(0));
     wait.client.settle();
     let printed = "OK draining, connections left: 1\nERROR not draining\n".to_owned();
     assert_eq!(wait.end(), (Some(2), printed));
@@ -550,8 +545,8 @@ fn waiting_for_a_drain_ends_with_undrain() {
 fn waiting_for_a_drain_ends_when_another_daemon_takes_the_path() {
     let mut wait = Wait::begin(&[]);
     // A killed daemon does not remove its socket file.
-    wait.server.signal(Signal::KILL);
-    wait.server.wait_for_exit();
-    let _next = wait.place.start(&["--control", &wait.path]);
+    wait.daemon.server.signal(Signal::KILL);
+    wait.daemon.server.wait_for_exit();
+    let _next = wait.daemon.place.start(&["--control", &wait.daemon.path()]);
     assert_eq!(wait.end().0, Some(0));
 }

@@ -1,29 +1,16 @@
 //! `poolcounter rules` and `poolcounter rule`.
 
 use crate::command::ask;
-use crate::support::restart::{Place, restart};
-use crate::support::{Finished, Server};
+use crate::support::Finished;
+use crate::support::operated::Operated;
+use crate::support::restart::restart;
 use crate::top::top;
 
-struct Daemon {
-    place: Place,
-    server: Server,
+fn daemon_with_rules() -> Operated {
+    Operated::start_with_rules("pages *cache:* workers=2\nbots bot:* deny\n", &[])
 }
 
-impl Daemon {
-    fn start() -> Daemon {
-        let place = Place::with_daemon();
-        let [control, rules] = ["c", "rules"].map(|name| place.path(name).display().to_string());
-        std::fs::write(&rules, "pages *cache:* workers=2\nbots bot:* deny\n").expect("written");
-        let server = place.start(&["--control", &control, "--rules", &rules]);
-        Daemon { place, server }
-    }
-
-    fn ask(&self, words: &[&str]) -> Finished {
-        let control = self.place.path("c").display().to_string();
-        ask("", &[words, &["--control-socket", &control]].concat())
-    }
-
+impl Operated {
     fn answer(&self, key: &str) -> String {
         self.server.connect().ask(&format!("ACQ4ME {key} 9 9 0"))
     }
@@ -31,8 +18,8 @@ impl Daemon {
 
 /// The last columns of the list: where each rule comes from, its remaining time, and the
 /// rule.
-fn listed(daemon: &Daemon) -> Vec<String> {
-    let list = daemon.ask(&["rules"]);
+fn listed(daemon: &Operated) -> Vec<String> {
+    let list = daemon.poolcounter(&["rules"]);
     assert_eq!(list.code, Some(0), "{}", list.stderr);
     let mut lines = list.stdout.lines().skip(1);
     let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
@@ -44,30 +31,33 @@ fn listed(daemon: &Daemon) -> Vec<String> {
 
 #[test]
 fn rules_are_listed_set_disabled_and_reset() {
-    let daemon = Daemon::start();
+    let daemon = daemon_with_rules();
     assert_eq!(listed(&daemon), ["file pages *cache:* workers=2", "file bots bot:* deny"]);
     assert_eq!(daemon.answer("bot:1"), "QUEUE_FULL");
-    let off = daemon.ask(&["rule", "off", "bots"]);
+    let off = daemon.poolcounter(&["rule", "off", "bots"]);
     assert_eq!((off.code, off.stdout.trim_end()), (Some(0), "OK rule bots is off"));
     assert_eq!(daemon.answer("bot:1"), "LOCKED");
-    let set = daemon.ask(&["rule", "set", "flood", "--for", "30m", "x:*", "total=1", "deny"]);
+    let set =
+        daemon.poolcounter(&["rule", "set", "flood", "--for", "30m", "x:*", "total=1", "deny"]);
     assert_eq!(set.stdout.trim_end(), "OK rule flood x:* total=1 deny, for 30m");
     assert_eq!(daemon.answer("x:1"), "QUEUE_FULL");
     let expected =
         ["set flood x:* total=1 deny", "file pages *cache:* workers=2", "off bots bot:* deny"];
     assert_eq!(listed(&daemon), expected);
-    let control = daemon.place.path("c").display().to_string();
-    let reset = ask("", &["rule", "--control-socket", &control, "reset", "bots"]);
+    let reset = ask("", &["rule", "--control-socket", &daemon.path(), "reset", "bots"]);
     assert_eq!(reset.stdout.trim_end(), "OK rule bots bot:* deny");
-    assert_eq!(daemon.ask(&["rule", "reset", "flood"]).stdout.trim_end(), "OK rule flood is gone");
+    assert_eq!(
+        daemon.poolcounter(&["rule", "reset", "flood"]).stdout.trim_end(),
+        "OK rule flood is gone"
+    );
     assert_eq!(listed(&daemon), ["file pages *cache:* workers=2", "file bots bot:* deny"]);
 }
 
 #[test]
 fn rules_in_json_have_their_fields() {
-    let daemon = Daemon::start();
+    let daemon = daemon_with_rules();
     let json = |words: &[&str], code: i32| -> serde_json::Value {
-        let answer = daemon.ask(&[words, &["--json"]].concat());
+        let answer = daemon.poolcounter(&[words, &["--json"]].concat());
         assert_eq!(answer.code, Some(code), "{words:?}: {}{}", answer.stdout, answer.stderr);
         assert_eq!(answer.stdout.lines().count(), 1, "{}", answer.stdout);
         serde_json::from_str(&answer.stdout).expect("JSON")
@@ -96,12 +86,12 @@ fn rules_in_json_have_their_fields() {
 /// Over a hot restart, too.
 #[test]
 fn check_warns_until_orders_without_an_end_are_taken_back() {
-    let daemon = Daemon::start();
+    let daemon = daemon_with_rules();
     let address = daemon.server.address().to_string();
     let check = || ask(&address, &["check"]);
-    daemon.ask(&["rule", "set", "flood", "--for", "30m", "x:*", "deny"]);
+    daemon.poolcounter(&["rule", "set", "flood", "--for", "30m", "x:*", "deny"]);
     assert_eq!(check().code, Some(0), "{}", check().stdout);
-    daemon.ask(&["rule", "off", "bots"]);
+    daemon.poolcounter(&["rule", "off", "bots"]);
     let says_since_when = |checked: &Finished| {
         let why = checked.stdout.split_once("rules set by orders without --for: 1, since 2");
         why.is_some_and(|(_, rest)| rest.contains("Z; up "))
@@ -112,16 +102,16 @@ fn check_warns_until_orders_without_an_end_are_taken_back() {
     restart(&daemon.server);
     let again = check();
     assert!(says_since_when(&again), "{}", again.stdout);
-    daemon.ask(&["rule", "reset", "bots"]);
+    daemon.poolcounter(&["rule", "reset", "bots"]);
     assert_eq!(check().code, Some(0), "{}", check().stdout);
 }
 
 /// As the runbook's order against a flood, given for a second address.
 #[test]
 fn no_rule_is_taken_from_other_keys_without_a_word() {
-    let daemon = Daemon::start();
+    let daemon = daemon_with_rules();
     let set = |name: &str, key: &str| {
-        daemon.ask(&["rule", "set", name, "--for", "30m", key, "maxqueue=1"])
+        daemon.poolcounter(&["rule", "set", name, "--for", "30m", key, "maxqueue=1"])
     };
     assert_eq!(set("flood", "x:1").code, Some(0));
     let refused = set("flood", "x:2");
@@ -139,10 +129,10 @@ fn no_rule_is_taken_from_other_keys_without_a_word() {
 
 #[test]
 fn a_lasting_rule_stays_below_one_for_a_time() {
-    let daemon = Daemon::start();
+    let daemon = daemon_with_rules();
     let address = daemon.server.address().to_string();
     let rule = |words: &[&str]| {
-        let answer = daemon.ask(&[&["rule"], words].concat());
+        let answer = daemon.poolcounter(&[&["rule"], words].concat());
         assert_eq!(answer.code, Some(0), "{words:?}: {}", answer.stdout);
         answer.stdout.trim_end().to_owned()
     };
@@ -165,7 +155,7 @@ fn a_lasting_rule_stays_below_one_for_a_time() {
 
 #[test]
 fn top_shows_groups_with_their_keys() {
-    let daemon = Daemon::start();
+    let daemon = daemon_with_rules();
     let mut holder = daemon.server.connect();
     assert_eq!(holder.ask("ACQ4ME enwiki:rcache:1234567:canonical 1 9 0"), "LOCKED");
     assert_eq!(daemon.answer("bot:1"), "QUEUE_FULL");
@@ -187,7 +177,7 @@ fn top_shows_groups_with_their_keys() {
 
 #[test]
 fn an_invalid_rule_changes_nothing() {
-    let daemon = Daemon::start();
+    let daemon = daemon_with_rules();
     for (words, status, reason) in [
         (&["rule", "set", "a", "two words"][..], 64, "is sent as %20"),
         (
@@ -206,7 +196,7 @@ fn an_invalid_rule_changes_nothing() {
         (&["rule", "set", "a", "--for", "soon", "x:*"], 64, "not a time such as"),
         (&["rule", "off", "nobody"], 1, "no rule has the name nobody"),
     ] {
-        let refused = daemon.ask(words);
+        let refused = daemon.poolcounter(words);
         assert_eq!(refused.code, Some(status), "{words:?}: {}", refused.stderr);
         let text = refused.stdout + &refused.stderr;
         assert!(text.contains(reason), "{words:?}: {text}");

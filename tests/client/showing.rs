@@ -1,7 +1,7 @@
 //! What `stats`, the lists and `check` print.
 
 use crate::command::{ask, binary, lists, lists_with_rules, poolcounter, scripted, servers, shell};
-use crate::support::restart::Place;
+use crate::support::operated::Operated;
 use crate::support::stopwatch::{Stopwatch, pause};
 use crate::support::{Client, Finished, Server, finish};
 use serde_json::Value;
@@ -283,12 +283,10 @@ fn an_invalid_answer_is_reported_with_its_cause() {
 /// None at all would look like good news.
 #[test]
 fn keys_that_match_are_refused_where_they_are_hidden() {
-    let place = Place::with_daemon();
-    let control = place.path("c").display().to_string();
-    let server = place.start(&["--private", "--control", &control]);
-    let mut client = server.connect();
+    let daemon = Operated::start_with(&["--private"]);
+    let mut client = daemon.server.connect();
     client.exchange("ACQ4ME job:report 1 1 0", "LOCKED");
-    let address = server.address().to_string();
+    let address = daemon.server.address().to_string();
     for words in [&["keys", "job:*"][..], &["keys", "--json", "nosuch"], &["key", "job:r\\..."]] {
         let output = ask(&address, words);
         assert_eq!((output.code, output.stdout.as_str()), (Some(76), ""), "{words:?}");
@@ -300,8 +298,8 @@ fn keys_that_match_are_refused_where_they_are_hidden() {
         assert!(output.stdout.starts_with("keys: 1 of 1\n"), "{}", output.stdout);
         assert!(output.stdout.ends_with(" hidden\n"), "{}", output.stdout);
     }
-    let words = ["control", "STATS", "JSON", "KEYS", "200", "job:*", "--control-socket", &control];
-    let shown = ask("", &words).stdout;
+    let words = ["control", "STATS", "JSON", "KEYS", "200", "job:*"];
+    let shown = daemon.poolcounter(&words).stdout;
     assert!(shown.contains("\"key\":\"job:report\""), "{shown}");
 }
 
@@ -389,10 +387,8 @@ fn a_cut_key_that_may_be_left_out_is_not_said_to_be_free() {
 /// As text in the locale's encoding, and in JSON always.
 #[test]
 fn keys_are_readable_wherever_they_are_shown() {
-    let place = Place::with_daemon();
-    let [control, rules] = ["c", "rules"].map(|name| place.path(name).display().to_string());
-    std::fs::write(&rules, "few caf\\xc3\\xa9* workers=9\n").expect("written");
-    let server = place.start(&["--control", &control, "--rules", &rules, "--slow", "0"]);
+    let daemon = Operated::start_with_rules("few caf\\xc3\\xa9* workers=9\n", &["--slow", "0"]);
+    let (control, server) = (daemon.path(), &daemon.server);
     let address = server.address().to_string();
     let key = |n: u32| format!("café{}{n}", "x".repeat(140));
     let mut holders = [1, 2, 3].map(|n| (server.connect(), key(n)));

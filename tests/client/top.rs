@@ -1,7 +1,7 @@
 //! `poolcounter top` in a terminal.
 
 use crate::command::{binary, lists, lists_with_rules, scripted, scripted_by_connection, shell};
-use crate::support::restart::Place;
+use crate::support::operated::Operated;
 use crate::support::{Server, eventually, is_alive};
 use crate::terminal_jobs::Terminal;
 use rustix::io::Errno;
@@ -287,9 +287,8 @@ const LONG_KEY: &str = "6b05410dccc1aca656850f122dce578470068867";
 /// it, which works as it is shown.
 #[test]
 fn enter_shows_one_key_and_how_to_free_it() {
-    let place = Place::with_daemon();
-    let control = place.path("c").display().to_string();
-    let server = place.start(&["--control", &control]);
+    let daemon = Operated::start();
+    let (server, control) = (&daemon.server, daemon.path());
     let key = |n: u32| format!("page:{}:café:{n}", "x".repeat(200));
     let mut holder = server.connect();
     for n in 1..=2 {
