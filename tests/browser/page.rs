@@ -2,14 +2,13 @@
 
 use crate::browser::Browser;
 use crate::support::http::{WithHttp, get};
-use crate::support::restart::Place;
+use crate::support::operated::{Operated, Operator};
 use crate::support::{Client, PATIENCE, Server, eventually};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::Signal;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,16 +83,12 @@ fn the_page_shows_holders_and_waiters() {
 
 #[test]
 fn rules_that_limit_keys_and_orders_are_shown() {
-    let place = Place::with_daemon();
-    let [rules, control] = ["rules", "c"].map(|name| place.path(name).display().to_string());
-    std::fs::write(&rules, "pages page:* workers=1\nbots bot:* deny\n").expect("written");
-    let options = ["--http", "127.0.0.1:0", "--rules", &rules, "--control", &control];
-    let daemon = WithHttp::of(place.start(&options));
+    let rules = "pages page:* workers=1\nbots bot:* deny\n";
+    let operated = Operated::start_with_rules(rules, &["--http", "127.0.0.1:0"]);
+    let control = operated.path();
+    let daemon = WithHttp::of(operated.server);
     let order = |line: &str| {
-        let mut socket = UnixStream::connect(&control).expect("the control socket");
-        socket.write_all(line.as_bytes()).expect("send");
-        let mut answer = String::new();
-        BufReader::new(socket).read_line(&mut answer).expect("an answer");
+        let answer = Operator::connect(&control).ask(line);
         assert!(answer.starts_with("OK"), "{answer}");
     };
     let Some(mut browser) = Browser::start("rules") else {
@@ -116,14 +111,14 @@ fn rules_that_limit_keys_and_orders_are_shown() {
         assert_eq!(browser.column(table, 2), ["other", "pages"]);
         assert_eq!(browser.column(table, 3), ["–", "pages"]);
     }
-    order("RULE SET all * deny\n");
-    order("RULE OFF bots\n");
+    order("RULE SET all * deny");
+    order("RULE OFF bots");
     let cells = "[...document.querySelectorAll('#keys td:nth-child(3)')].map(c => c.textContent)";
     browser.wait_for(&format!("{cells}.join() === 'all (denied),all (denied)'"));
     let since = browser.text(orders);
     assert!(since.starts_with("rules set by orders: 2, since 2"), "{since}");
-    order("RULE RESET all\n");
-    order("RULE RESET bots\n");
+    order("RULE RESET all");
+    order("RULE RESET bots");
     browser.wait_for(&format!("{orders} === '' && {cells}.join() === '–,pages'"));
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }

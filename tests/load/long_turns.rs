@@ -2,11 +2,11 @@
 
 use crate::restart_pauses::pause;
 use crate::support::crowd::{connect_crowd, crowd_size, start_apart};
+use crate::support::operated::Operator;
 use crate::support::restart::{Place, restart};
 use crate::support::{Client, Server};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -39,11 +39,7 @@ impl Scene {
     }
 
     fn order(&self, order: &str) -> String {
-        let mut operator = UnixStream::connect(self.place.path("control")).expect("connect");
-        writeln!(operator, "{order}").expect("send");
-        let mut answer = String::new();
-        BufReader::new(operator).read_line(&mut answer).expect("an answer");
-        answer
+        Operator::connect(&self.place.path("control").display().to_string()).ask(order)
     }
 
     /// The longest wait of another client while `act` runs. A turn is not longer.

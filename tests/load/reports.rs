@@ -3,6 +3,7 @@
 
 use crate::support::crowd::{connect_crowd, crowd_size, start_apart};
 use crate::support::http::{WithHttp, get};
+use crate::support::operated::Operator;
 use crate::support::restart::Place;
 use engine::state::EngineState;
 use engine::{ClientId, Engine, HashSeed, Time};
@@ -14,8 +15,6 @@ use reports::scan::{PLACES_PER_TURN, Scan};
 use reports::{Peers, ReportView, metrics, text};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 const LIVE_KEYS: u32 = 1_000_000;
@@ -205,15 +204,15 @@ fn operators_and_monitoring_do_not_wait_for_a_crowd_that_asks_for_reports() {
     // So that all requests are there when it continues.
     daemon.server.signal(Signal::STOP);
     crowd.iter_mut().for_each(|client| client.send("STATS JSON"));
-    let mut operator = BufReader::new(UnixStream::connect(&path).expect("connect"));
-    operator.get_mut().write_all(b"STATS KEYS\n").expect("send");
+    let mut operator = Operator::connect(&path);
+    operator.send(b"STATS KEYS\n");
     daemon.server.signal(Signal::CONT);
     let began = Instant::now();
     // The daemon has started on the crowd's requests.
     crowd[0].line();
     get(daemon.http, "/metrics");
     let monitoring = began.elapsed();
-    operator.read_line(&mut String::new()).expect("an answer");
+    operator.line();
     let operator = began.elapsed();
     for client in &mut crowd[1..] {
         client.line();

@@ -5,7 +5,8 @@
 //! `RECORD_SNAPSHOT=tests/restart/snapshots/v1.msgpack cargo test --test restart
 //! snapshots -- --ignored`.
 
-use crate::support::restart::{Place, refused_restart};
+use crate::support::operated::Operated;
+use crate::support::restart::refused_restart;
 use crate::support::{Client, DAEMON, Server, wait_for_exit};
 use crate::whole_snapshot::Snapshot;
 use engine::Time;
@@ -146,11 +147,10 @@ fn record() {
     let Some(target) = std::env::var_os("RECORD_SNAPSHOT") else {
         panic!("set RECORD_SNAPSHOT to the file to write");
     };
-    let place = Place::with_daemon();
-    let control = place.path("control.sock").display().to_string();
-    let server = place.start(&["--control", &control, "--max-hold", "limited=9"]);
+    let daemon = Operated::start_with(&["--max-hold", "limited=9"]);
+    let (place, server) = (&daemon.place, &daemon.server);
     // First: it takes longer than the waits.
-    let slow = [(); 2].map(|()| slow_reader(&server));
+    let slow = [(); 2].map(|()| slow_reader(server));
     slow[1].stream().shutdown(Shutdown::Write).expect("shutdown");
     let mut clients: Vec<Client> = (0..9).map(|_| server.connect()).collect();
     clients[0].exchange("ACQ4ME ArticleView:1234 1 10 0", "LOCKED");
@@ -178,7 +178,7 @@ fn record() {
     clients[8].expect("ERROR LINE_TOO_LONG a line has at most 4096 bytes");
     server.settle();
     place.install_script("cat /proc/self/fd/${POOLCOUNTERD_HANDOFF#*:} > $HERE/recorded; exit 1");
-    refused_restart(&server);
+    refused_restart(server);
     let mut target = File::create_new(target).expect("a recorded snapshot stays as it is");
     io::copy(&mut File::open(place.path("recorded")).expect("open"), &mut target).expect("copy");
 }
