@@ -78,11 +78,14 @@ fn set_for_a_minute(text: &str) -> RuleOrder {
 #[test]
 fn an_order_for_a_time_ends_in_its_first_turn() {
     let mut book = book("a a*\n");
-    book.execute(set_for_a_minute("a a* deny"), NOW).unwrap();
-    assert_eq!(book.next_deadline(), Some(NOW.plus_seconds(60)));
-    assert_eq!(book.expire(NOW.plus_seconds(59)), [""; 0]);
+    book.execute(set_for_a_minute("a a* total=1"), NOW).unwrap();
+    // Given again, it has its whole time.
+    let again = NOW.plus_seconds(30);
+    book.execute(set_for_a_minute("a a* deny"), again).unwrap();
+    assert_eq!(book.next_deadline(), Some(again.plus_seconds(60)));
+    assert_eq!(book.expire(again.plus_seconds(59)), [""; 0]);
     assert_eq!(in_force(&book), ["a a* deny"]);
-    assert_eq!(book.expire(NOW.plus_seconds(60)), ["a"]);
+    assert_eq!(book.expire(again.plus_seconds(60)), ["a"]);
     assert_eq!((in_force(&book), book.next_deadline()), (vec!["a a*".to_owned()], None));
 }
 
