@@ -74,7 +74,7 @@ lint: checkout rust ## check format, clippy and docs; warnings are errors
 	@# --all-targets skips targets with `test = false`, as `cargo test` does.
 	$(CARGO) clippy --locked --test load --test browser -- -D warnings
 	@# Each pure crate with the features of its dependencies that it asks for itself.
-	for crate in protocol engine reports; do $(CARGO) clippy --locked -p poolcounter-$$crate -- -D warnings || exit 1; done
+	for crate in protocol engine schema reports; do $(CARGO) clippy --locked -p poolcounter-$$crate -- -D warnings || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 
 bench: checkout reference ## compare with Debian's daemon and a minimal server: prints tables

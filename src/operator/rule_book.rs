@@ -32,7 +32,7 @@ errors! {
     /// Why rules can't be in force, or an order about them is refused.
     pub enum RulesError {
         /// This file can't be read, or its text has a
-        /// [`RuleError`](engine::rules::rule::RuleError).
+        /// [`RuleError`](engine::rules::settings::RuleError).
         File(path: String, cause: io::Error) = "{path}: {cause}";
         /// This is no key to check.
         NoKey(text: String) = "{text}: a byte of a key is a character or \\xNN";

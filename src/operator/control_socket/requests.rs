@@ -67,7 +67,7 @@ pub enum FreeTarget {
 }
 
 errors! {
-    /// Why an order is refused. The words that it names are [`printable`].
+    /// Why an order is refused. The words that it names are printable.
     pub enum RefusedOrder {
         /// It has more bytes than this.
         TooLong(bytes_max: usize) = "that is more than {bytes_max} bytes";
