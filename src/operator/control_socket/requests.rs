@@ -3,8 +3,7 @@
 use crate::logging::filter::FilterError;
 use crate::operator::rule_book::{RuleOrder, RulesError};
 use engine::rules::rule::{Rule, check_name};
-use engine::rules::settings::RuleError;
-use engine::rules::settings::seconds;
+use engine::rules::settings::{RuleError, seconds};
 use protocol::{Command, Query, key_from_text};
 use std::error::Error;
 use std::ffi::OsString;

@@ -82,8 +82,8 @@ counters! {
     expired_locks: Total, "Locks that ended because they were held for longer than --max-hold.";
 }
 
-/// Declares the sums of time: each becomes a field and a line of [`Times::LINES`]. A value that `STATS FULL` computes from the sums is
-/// declared with the sum that it follows there.
+/// Declares the sums of time: each becomes a field and a line of [`Times::LINES`]. A value that
+/// `STATS FULL` computes from the sums is declared with the sum that it follows there.
 macro_rules! times {
     ($($name:ident: $label:literal, $help:literal
         $(, then $computed:ident: $computed_label:literal = $compute:expr)?;)*) => {
