@@ -5,6 +5,8 @@ use crate::support::operated::Operated;
 use crate::support::stopwatch::{Stopwatch, pause};
 use crate::support::{Client, Finished, Server, finish};
 use serde_json::Value;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -362,6 +364,15 @@ fn a_key_that_a_list_has_cut_is_found() {
         holders[0].exchange(&format!("ACQ4ME {key} 1 1 1"), "LOCKED");
         let stars = ask(&address, &["key", &format!("{}\\...", &key[..128])]).stdout;
         assert!(stars.starts_with(&format!("key: {key}\nholders: 1\n")), "{stars}");
+    }
+    for bytes in [&b"\xff"[..], b"a\xc3", b"\xef\xbf\xbd"] {
+        let key = [bytes, long.as_bytes()].concat();
+        holders[0].exchange("RELEASE", "RELEASED");
+        holders[0].send_bytes(&[b"ACQ4ME ", &key[..], b" 1 1 1\n"].concat());
+        assert_eq!(holders[0].line(), "LOCKED");
+        let cut = OsString::from_vec([&key[..120], b"\\..."].concat());
+        let found = finish(poolcounter(&address, &["key"]).arg(cut)).stdout;
+        assert!(found.contains("\nholders: 1\n"), "{bytes:?}: {found}");
     }
     let gone = ask(&address, &["key", &cut("six:")]).stdout;
     assert!(gone.contains("holders: 0\n"), "{gone}");

@@ -136,9 +136,9 @@ pub(super) enum Alike {
 /// The keys that begin like `text`, which a list has cut.
 pub(super) fn keys_that_begin(
     connection: &mut StatsConnection,
-    text: &str,
+    text: &[u8],
 ) -> Result<Alike, NoAnswer> {
-    let beginning = key_from_user(text.as_bytes());
+    let beginning = key_from_user(text);
     // A pattern has no room for many stars that stand for themselves: more keys may match one of
     // fewer bytes.
     let lens = (0..=beginning.len()).rev();

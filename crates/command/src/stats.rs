@@ -101,7 +101,7 @@ struct OfKey {
 
 fn ask_for_key(server: &ServerName, key: &[u8], as_json: bool) -> Result<OfKey, NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
-    let alike = match String::from_utf8_lossy(key).strip_suffix(CUT) {
+    let alike = match key.strip_suffix(CUT.as_bytes()) {
         Some(beginning) => keys_that_begin(&mut connection, beginning)?,
         None => Alike::None,
     };

@@ -75,7 +75,7 @@ fn ask_key(
     };
     let alike = match known.whole.take().filter(|(cut, _)| cut == key) {
         Some((_, whole)) => Alike::One(whole),
-        None => keys_that_begin(connection, beginning)?,
+        None => keys_that_begin(connection, beginning.as_bytes())?,
     };
     match alike {
         Alike::None => Ok(KeyAnswer::Gone),
