@@ -405,9 +405,9 @@ impl Clients {
     /// take it.
     pub(crate) fn has_much_to_send(&self, client: ClientId) -> bool {
         self.slots.get(client).is_some_and(|connection| {
-            connection.stage == ConnectionStage::Open
+            connection.stream.unsent().len() > SHARE_BYTES
                 && !connection.watches_writable
-                && connection.stream.unsent().len() > SHARE_BYTES
+                && connection.stage == ConnectionStage::Open
         })
     }
 

@@ -68,7 +68,7 @@ impl Acceptor {
     pub(crate) fn begin_turn(&mut self, listeners: &mut [Listener], now: Time) {
         self.left = ACCEPTS_PER_TURN;
         // Its listener may have closed since.
-        self.in_episode &= listeners.iter().any(Listener::may_have_more);
+        self.in_episode = self.in_episode && listeners.iter().any(Listener::may_have_more);
         listeners.iter_mut().for_each(|listener| listener.end_pause_if_over(now));
     }
 
@@ -86,7 +86,8 @@ impl Acceptor {
         has_room_for_http: bool,
     ) -> Option<NewConnection> {
         while self.left > 0 {
-            self.current = self.next_ready(listeners)?;
+            self.current = self.next_ready(listeners, has_room_for_http)?;
+            listeners[self.current].end_pause();
             let purpose = listeners[self.current].purpose();
             // Operators and HTTP have descriptors in reserve.
             if purpose == Purpose::Clients && open >= self.capacity(listeners) {
@@ -118,9 +119,10 @@ impl Acceptor {
     }
 
     /// The next listener in turn that may have a connection to accept.
-    fn next_ready(&self, listeners: &[Listener]) -> Option<usize> {
+    fn next_ready(&self, listeners: &[Listener], has_room_for_http: bool) -> Option<usize> {
         let n = listeners.len();
-        (1..=n).map(|i| (self.current + i) % n).find(|&i| listeners[i].is_ready())
+        let in_turn = (1..=n).map(|i| (self.current + i) % n);
+        in_turn.into_iter().find(|&i| listeners[i].is_ready(has_room_for_http))
     }
 
     /// How many of `others` have descriptors beside this many `clients`.
@@ -147,7 +149,7 @@ impl Acceptor {
     /// Notes that the current listener's queue is empty.
     fn record_empty(&mut self, listeners: &mut [Listener]) {
         listeners[self.current].record_empty();
-        self.in_episode &= listeners.iter().any(Listener::may_have_more);
+        self.in_episode = self.in_episode && listeners.iter().any(Listener::may_have_more);
     }
 
     fn record_failure(&mut self, listeners: &mut [Listener], errno: Errno) {

@@ -387,9 +387,12 @@ impl Listener {
         }
     }
 
-    /// Whether accepting may yield a connection now.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.may_have_more && self.pause.is_none() && self.stage != ListenerStage::Finished
+    /// Whether accepting may yield a connection now. Room for HTTP ends a pause for want of it.
+    pub(crate) fn is_ready(&self, has_room_for_http: bool) -> bool {
+        let is_over = |it: &Pause| has_room_for_http && it.cause == PauseCause::NoRoomForHttp;
+        self.may_have_more
+            && self.pause.as_ref().is_none_or(is_over)
+            && self.stage != ListenerStage::Finished
     }
 
     /// Whether its queue may contain connections.
@@ -417,11 +420,6 @@ impl Listener {
 
     pub(crate) fn end_pause(&mut self) {
         self.pause = None;
-    }
-
-    /// Ends a pause that was for this `cause`.
-    pub(crate) fn end_pause_for(&mut self, cause: PauseCause) {
-        self.pause.take_if(|pause| pause.cause == cause);
     }
 
     /// Ends a pause whose time is over.

@@ -4,9 +4,7 @@
 use crate::listening::accepting::{Acceptor, NewConnection};
 use crate::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, overlap, wanted};
 use crate::listening::drain::Drain;
-use crate::listening::listener::{
-    Listener, ListenerStage, ListenerState, Origin, PauseCause, SocketSettings,
-};
+use crate::listening::listener::{Listener, ListenerStage, ListenerState, Origin, SocketSettings};
 use crate::listening::opening::{self, abandon, open_missing};
 use crate::options::Options;
 use crate::platform::os::fd::AsRawFd;
@@ -222,15 +220,9 @@ impl Listeners {
         self.all.iter_mut().for_each(Listener::end_pause);
     }
 
-    /// Notes that there is room for an HTTP connection again.
-    pub(crate) fn record_room_for_http(&mut self) {
-        let all = self.all.iter_mut();
-        all.for_each(|listener| listener.end_pause_for(PauseCause::NoRoomForHttp));
-    }
-
     /// Whether the next turn should come at once.
-    pub(crate) fn has_work(&self) -> bool {
-        self.all.iter().any(Listener::is_ready)
+    pub(crate) fn has_work(&self, has_room_for_http: bool) -> bool {
+        self.all.iter().any(|listener| listener.is_ready(has_room_for_http))
     }
 
     /// Accepts the next connection of this turn, while `open` clients are served.

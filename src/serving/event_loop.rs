@@ -125,8 +125,11 @@ impl Server {
     }
 
     fn time_until_next_work(&self, now: Time) -> Option<Duration> {
-        let accepts = self.parts.listeners.has_work() && !self.awaits_newcomers(now);
-        if accepts || self.parts.clients.has_work() || self.reporting.has_work() {
+        let may_accept = self.parts.listeners.has_work(self.http.has_room(now));
+        if may_accept && !self.awaits_newcomers(now)
+            || self.parts.clients.has_work()
+            || self.reporting.has_work()
+        {
             return Some(Duration::ZERO);
         }
         let deadlines = [
@@ -225,14 +228,14 @@ impl Server {
         for (client, request) in self.http.handle(now) {
             self.reporting.enqueue(Requester::Http(client), request);
         }
+        if !self.reporting.has_work() {
+            return;
+        }
         self.reporting.retain(|requester| match requester {
             Requester::Client(_) => true,
             Requester::Http(client) => self.http.waits(client),
             Requester::Operator(client) => self.parts.operator.control.awaits_answer(client),
         });
-        if !self.reporting.has_work() {
-            return;
-        }
         let open_descriptors = self.open_descriptors();
         let started_wall_ns = self.started_wall_ns();
         let Parts { engine, clients, history, listeners, operator, .. } = &self.parts;
@@ -282,9 +285,6 @@ impl Server {
         dispatch.send();
         dispatch.record_observed();
         self.close_ended();
-        if self.http.has_room(now) {
-            self.parts.listeners.record_room_for_http();
-        }
         self.release_memory(now);
     }
 

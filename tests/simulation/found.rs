@@ -353,7 +353,7 @@ fn an_http_client_that_has_its_answer_makes_room() {
 /// After accept(2) had failed for HTTP, it was called again as soon as a connection could be
 /// evicted.
 ///
-/// Fails if `Listeners::record_room_for_http` ends all pauses.
+/// Fails if `Listener::is_ready` ignores all pauses when there is room.
 #[test]
 fn room_for_http_does_not_end_the_pause_after_a_failure() {
     let what = Say::Http("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n");
