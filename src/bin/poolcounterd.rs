@@ -127,10 +127,11 @@ fn is_asked_before_a_restart() -> bool {
     std::env::args_os().nth(1).is_some_and(|first| first == "--read-snapshot")
 }
 
-/// The daemon runs this before a hot restart and reads standard output only.
+/// The daemon runs this before a hot restart and reads the last line that it prints.
 fn read_snapshot(options: &Options) -> ExitCode {
     match poolcounterd::dry_run(options) {
-        Ok(answer) => print(&answer),
+        // A wrapper may have left its line unfinished.
+        Ok(answer) => print(&format!("\n{answer}")),
         Err(why) => {
             print(&why.to_string());
             ExitCode::FAILURE

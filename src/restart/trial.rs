@@ -151,7 +151,9 @@ impl Trial {
         if status.code() == Some(EXIT_NOT_ASKED) {
             return Err(RestartError::NotAsked(launcher.program.clone(), said, None));
         }
-        let answer: Option<TrialAnswer> = serde_json::from_str(&said).ok();
+        // Wrappers may have said something before.
+        let last = said.lines().next_back().unwrap_or_default();
+        let answer: Option<TrialAnswer> = serde_json::from_str(last).ok();
         let process = Some(self.pid.as_raw_nonzero().get());
         let agrees =
             |answer: &TrialAnswer| answer.process == process && answer.summary == self.summary;
@@ -261,9 +263,10 @@ fn prepare(parent: Pid, files: &TrialFiles) -> io::Result<()> {
     // (proc_pid_oom_score_adj(5)). A sandbox may forbid this write.
     let _ = write_file("/proc/self/oom_score_adj", "1000");
     let null = open("/dev/null", OFlags::RDWR, 0.into()).map_err(named("open(/dev/null)"))?;
-    stdio::dup2_stdin(&null).map_err(named("dup2"))?;
-    stdio::dup2_stderr(null).map_err(named("dup2"))?;
-    stdio::dup2_stdout(&files.answer).map_err(named("dup2"))
+    stdio::dup2_stdin(null).map_err(named("dup2"))?;
+    stdio::dup2_stdout(&files.answer).map_err(named("dup2"))?;
+    // The dynamic loader says there what it misses, and a binary which option it does not know.
+    stdio::dup2_stderr(&files.answer).map_err(named("dup2"))
 }
 
 /// The rest: writes the snapshot and executes the new binary. Returns only if that fails.

@@ -90,6 +90,9 @@ fn the_binary_is_another_program() {
     for (script, reason) in [
         ("exit 0", "exit status: 0, it said nothing"),
         ("echo 'not today'; exit 1", "exit status: 1, it said \"not today\""),
+        // As the dynamic loader does.
+        ("echo 'libfoo.so: not found' >&2; exit 127", "127, it said \"libfoo.so: not found\""),
+        ("exec $REAL --read-snapshot --new-option", "unexpected argument '--new-option'"),
         ("kill -SEGV $$", "signal: 11 (SIGSEGV)"),
         // An answer about another snapshot.
         (

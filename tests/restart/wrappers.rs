@@ -89,6 +89,7 @@ fn a_wrapper_that_passes_everything_on_works() {
         "exec $REAL \"$@\"",
         "cd /; umask 077; MORE=1 exec -a other $REAL \"$@\"",
         "exec nice $REAL \"$@\"",
+        "printf starting; printf 1 >&2; exec $REAL \"$@\"",
         "echo starting >&2; trap '' HUP; exec env MORE=1 $REAL \"$@\" < /dev/null",
     ] {
         assert!(daemon.try_restart(script), "{script}");
