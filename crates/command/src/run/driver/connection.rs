@@ -53,8 +53,8 @@ impl Connection {
     /// Asks for a lock and waits for the answer. A request without a timeout may be answered at
     /// any time, so a daemon that hangs looks like a lock that is held.
     pub(super) fn ask(&self, line: &[u8], until: Option<Moment>) -> Result<Answer, NoReply> {
-        let answer = (&self.0).write_all(line).and_then(|()| self.answer(until, answer_to_request));
-        answer.map_err(failed)?.map_err(NoReply::Unexpected)
+        (&self.0).write_all(line).map_err(failed)?;
+        self.answer(until, answer_to_request)?.ok_or_else(|| failed(too_late()))
     }
 
     /// Asks whether the server's process has run since then.
@@ -86,14 +86,9 @@ impl Connection {
 
     pub(super) fn await_released(&self, until: Moment) -> Result<(), NotReleased> {
         let is_it = |reply| (reply == Reply::Released).then_some(());
-        match self.answer(Some(until), is_it) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(answer)) => Err(NotReleased::NoReply(NoReply::Unexpected(answer))),
-            Err(e) if is_too_late(&e) => {
-                Err(NotReleased::Silent { is_acknowledged: is_acknowledged(&self.0) })
-            }
-            Err(e) => Err(NotReleased::NoReply(failed(e))),
-        }
+        let answer = self.answer(Some(until), is_it).map_err(NotReleased::NoReply)?;
+        let silent = || NotReleased::Silent { is_acknowledged: is_acknowledged(&self.0) };
+        answer.ok_or_else(silent)
     }
 
     /// Looks whether the connection still is as it was when the server gave the lock: the answer
@@ -111,7 +106,7 @@ impl Connection {
         let mut buffer = [0; SHOWN_BYTES_MAX];
         match (&self.0).read(&mut buffer) {
             Ok(0) => Err(failed(closed())),
-            Ok(received) => Err(NoReply::Unexpected(beginning(&buffer[..received]))),
+            Ok(received) => Err(unexpected(&buffer[..received])),
             Err(e) => Err(failed(e)),
         }
     }
@@ -125,36 +120,35 @@ impl Connection {
         }
     }
 
-    /// Waits for an answer that is taken. The inner error is one that is not.
+    /// Waits for an answer that is taken; `None` if none came in time.
     ///
     /// # Errors
-    /// The connection has ended, or no answer came in time.
+    /// The connection has ended, or the answer is another one.
     fn answer<T>(
         &self,
         until: Option<Moment>,
         take: impl Fn(Reply) -> Option<T>,
-    ) -> io::Result<Result<T, String>> {
+    ) -> Result<Option<T>, NoReply> {
         let mut lines = Lines::default();
         let mut buffer = [0; 512];
         loop {
             let left = until.map(|until| until.since(now()));
             // Reads once more: the answer may have arrived while this process was suspended.
             let is_last = left.is_some_and(|left| left.is_zero());
-            self.0.set_read_timeout(left.map(|left| left.max(SHORTEST_READ)))?;
+            let timeout = left.map(|left| left.max(SHORTEST_READ));
+            self.0.set_read_timeout(timeout).map_err(failed)?;
             let received = match (&self.0).read(&mut buffer) {
-                Ok(0) => return Err(closed()),
+                Ok(0) => return Err(failed(closed())),
                 Ok(received) => received,
                 Err(e) if e.kind() == ErrorKind::Interrupted && !is_last => continue,
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                    return Err(too_late());
+                    return Ok(None);
                 }
-                Err(e) => return Err(e),
+                Err(e) => return Err(failed(e)),
             };
-            if let Some(answer) = answer_in(&mut lines, &buffer[..received], &take).transpose() {
+            let answer = answer_in(&mut lines, &buffer[..received], &take)?;
+            if answer.is_some() || is_last {
                 return Ok(answer);
-            }
-            if is_last {
-                return Err(too_late());
             }
         }
     }
@@ -195,18 +189,19 @@ fn answer_in<T>(
     lines: &mut Lines,
     mut bytes: &[u8],
     take: impl Fn(Reply) -> Option<T>,
-) -> Result<Option<T>, String> {
+) -> Result<Option<T>, NoReply> {
     let line = match lines.next_line(&mut bytes) {
         None => return Ok(None),
-        Some(Line::TooLong(_)) => return Err("a very long line".to_owned()),
+        Some(Line::TooLong(_)) => return Err(NoReply::Unexpected("a very long line".to_owned())),
         Some(Line::Complete(line)) => line,
     };
-    let taken = Reply::parse(line).and_then(take).ok_or_else(|| beginning(line))?;
-    if bytes.is_empty() { Ok(Some(taken)) } else { Err(beginning(bytes)) }
+    let taken = Reply::parse(line).and_then(take).ok_or_else(|| unexpected(line))?;
+    if bytes.is_empty() { Ok(Some(taken)) } else { Err(unexpected(bytes)) }
 }
 
-fn beginning(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
+fn unexpected(bytes: &[u8]) -> NoReply {
+    let beginning = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
+    NoReply::Unexpected(String::from_utf8_lossy(beginning).into_owned())
 }
 
 impl Drop for Connection {
@@ -292,7 +287,7 @@ mod tests {
             ("LOCKED\nDONE\n", "DONE\n"),
         ] {
             let answer = answer_in(&mut Lines::default(), said.as_bytes(), answer_to_request);
-            assert_eq!(answer, Err(shown.to_owned()), "{said:?}");
+            assert_eq!(answer, Err(NoReply::Unexpected(shown.to_owned())), "{said:?}");
         }
     }
 }
