@@ -10,7 +10,7 @@ use reports::rules::{RuleOrigin, RuleSource};
 use reports::scan::Scan;
 use reports::{HIDDEN_MATCHES, Peers, ReportView, RuleOrders, ServerFigures, StatsAnswer};
 use reports::{json, lists, metrics, rules, stats, text};
-use schema::reports::ProcessFigures;
+use schema::reports::{ListReport, ProcessFigures};
 
 /// What a client may leave unread (docs/reference/sizing.md).
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
@@ -222,6 +222,16 @@ fn reports_are_as_recorded() {
         let lines = metrics.lines().filter(|line| !is_left_out(line));
         lines.for_each(|line| text += &format!("{line}\n"));
     }
+    // A rule makes it wait.
+    let request = Acquire { workers: 2, ..request };
+    engine.acquire(client(10), &request, at_ms(61_500));
+    let (view, scan) = (self::view(&engine, now, false), scanned(&engine, now));
+    let freed = lists::freed(&view, &[client(5), client(10)], false);
+    for (order, report) in
+        [("RULES", rules::list(&view, &scan, &sources())), ("FREE", ListReport::Freed(freed))]
+    {
+        text += &format!("== {order}\n{}\n{}", reports::text(&report), line_of(&report));
+    }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reports/reports.txt");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &text).expect("write");
@@ -231,6 +241,22 @@ fn reports_are_as_recorded() {
         text == recorded,
         "UPDATE=1 cargo test -p poolcounter-reports recorded records\n\n{text}"
     );
+}
+
+/// The rules in force, and others, from wherever they may come.
+fn sources() -> Vec<RuleSource> {
+    let until = Some(at_ms(92_500));
+    let sources = [
+        ("c c max-hold=1m workers=1 stuck-after=5s", RuleOrigin::Set { until }),
+        ("- D* max-hold=5s", RuleOrigin::Option),
+        ("c c deny", RuleOrigin::Below),
+        ("d d total=2", RuleOrigin::Off),
+    ];
+    let source = |(rule, origin): (&str, _)| {
+        let rule = Rule::try_from(rule.to_owned()).expect("a rule");
+        RuleSource { rule, origin }
+    };
+    sources.map(source).into()
 }
 
 #[test]
