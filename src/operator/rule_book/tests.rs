@@ -66,8 +66,17 @@ fn orders_end_only_if_the_rules_of_the_file_change() {
     ] {
         let mut book = book("a a*\nb b* deny\n");
         book.execute(RuleOrder::Off("b".into()), NOW).unwrap();
-        let ended = book.resume(parse_file(file.as_bytes()).unwrap(), Vec::new());
-        assert_eq!(ended.is_empty(), stay, "{file}");
+        book.execute(set("c c* deny"), NOW).unwrap();
+        book.execute(set_for_a_minute("c c* total=1"), NOW).unwrap();
+        let before = in_force(&book);
+        let new = parse_file(file.as_bytes()).unwrap();
+        let ended = book.resume(new.clone(), Vec::new());
+        if stay {
+            assert_eq!((ended, in_force(&book)), (Vec::new(), before), "{file}");
+        } else {
+            let orders = ["RULE SET c FOR 1m c* total=1", "RULE SET c c* deny", "RULE OFF b"];
+            assert_eq!((ended, book.in_force()), (orders.map(str::to_owned).to_vec(), new));
+        }
     }
 }
 
@@ -87,6 +96,32 @@ fn an_order_for_a_time_ends_in_its_first_turn() {
     assert_eq!(in_force(&book), ["a a* deny"]);
     assert_eq!(book.expire(again.plus_seconds(60)), ["a"]);
     assert_eq!((in_force(&book), book.next_deadline()), (vec!["a a*".to_owned()], None));
+}
+
+#[test]
+fn each_rule_is_listed_with_where_it_comes_from() {
+    let max_hold = vec![Rule::parse_max_hold("*=9").unwrap()];
+    let mut book = RuleBook { max_hold, ..book("a a*\nb b* deny\n") };
+    for order in [
+        set("c c* deny"),
+        set_for_a_minute("c c* total=1"),
+        RuleOrder::Off("b".into()),
+        set("d d* deny"),
+    ] {
+        book.execute(order, NOW).unwrap();
+    }
+    let sources = book.sources().into_iter();
+    let listed: Vec<_> = sources.map(|it| (it.rule.to_string(), it.origin)).collect();
+    let until = Some(NOW.plus_seconds(60));
+    let expected = [
+        ("d d* deny", RuleOrigin::Set { until: None }),
+        ("c c* total=1", RuleOrigin::Set { until }),
+        ("a a*", RuleOrigin::File),
+        ("- * max-hold=9s", RuleOrigin::Option),
+        ("b b* deny", RuleOrigin::Off),
+        ("c c* deny", RuleOrigin::Below),
+    ];
+    assert_eq!(listed, expected.map(|(rule, origin)| (rule.to_owned(), origin)));
 }
 
 /// What an operator hears, and what is in force then.
