@@ -61,6 +61,7 @@ fn a_bad_value_gets_a_suggestion() {
         (["-p", "65536"], "from 0 to 65535"),
         (["--allow", "10.0.0.0/33"], "such as 10.0.0.0/8"),
         (["--http", "localhost:9531"], "such as 10.1.2.3:9531"),
+        (["--max-hold", "'*cache:*=600'"], "\\x27"),
         (["--max-connections", "0"], "at least 1"),
         (["--max-connections-per-ip", "0"], "at least 1"),
         (["--max-connections", "many"], "at least 1"),

@@ -91,10 +91,15 @@ fn a_crowd_of_requests_does_not_fill_the_log() {
     for _ in 0..400 {
         assert_eq!(operator.ask("LOG"), "OK log filter: info");
     }
+    // They must not hide what an operator changes.
+    for n in 0..3 {
+        assert!(operator.ask(&format!("RULE SET bots{n} bot:{n} deny")).starts_with("OK "));
+    }
     assert_eq!(daemon.ask("UNDRAIN").split(' ').next(), Some("OK"));
     daemon.server.log.wait_for("asks: UNDRAIN");
     let logged = daemon.server.log.count("asks: LOG");
     assert!((100..200).contains(&logged), "{logged} lines");
+    assert_eq!(daemon.server.log.count("asks: RULE SET bots"), 3);
 }
 
 /// The daemon hung for so long that the operator gave up, and perhaps took to other means.
@@ -168,6 +173,8 @@ fn a_restart_by_a_signal_logs_the_settings_that_it_drops() {
     fs::write(daemon.place.path("rules"), "bots bot:* workers=1\n").expect("a file of rules");
     daemon.server.signal(Signal::USR1);
     daemon.server.log.wait_for("no longer set: RULE SET slow slow:* deny");
+    let rules = daemon.operator().list(b"RULES");
+    assert!(rules[3].ends_with(" workers=1"), "{rules:?}");
 }
 
 /// A list is answered completely before the next request.
@@ -411,12 +418,15 @@ fn bad_options_are_refused() {
     let port = daemon.port();
     let taken = TcpListener::bind("127.0.0.2:0").expect("bind");
     let taken_port = taken.local_addr().expect("address").port().to_string();
+    let rules = daemon.place.path("rules").display().to_string();
+    fs::write(&rules, "a *\nb deny\n").expect("write");
     for (arguments, reason) in [
         (["-l", "nonsense", "-p", &port], "Address `nonsense` is not valid to listen on."),
         (["-l", "127.0.0.1,", "-p", &port], "is not valid to listen on."),
         // TEST-NET-1 (RFC 5737): no machine has it.
         (["-l", "192.0.2.1", "-p", &port], "Couldn't bind to 192.0.2.1:"),
         (["-l", "127.0.0.2", "-p", &taken_port], "Address already in use"),
+        (["-l", "127.0.0.1", "--rules", &rules], "line 2: rule b has no pattern"),
     ] {
         let refused = daemon.reload(&arguments);
         assert_eq!(refused.code, Some(1), "{arguments:?}");

@@ -189,6 +189,11 @@ mod tests {
             "stats FULL",
             "STATSFULL",
             "RELEAS",
+            // Only operators give orders.
+            "RULES",
+            "RULE SET a * deny",
+            "DRAIN",
+            "FREE KEY k",
         ] {
             assert_eq!(Command::parse(line.as_bytes()), Command::Unknown, "{line:?}");
         }

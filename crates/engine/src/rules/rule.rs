@@ -325,5 +325,6 @@ mod tests {
         }
         assert!(parse_file(b"a \xff").unwrap_err().to_string().contains("not UTF-8"));
         assert_eq!(parse_file(many(64).as_bytes()).unwrap().len(), 64);
+        assert_eq!(parse_file(&[b'#'; FILE_BYTES_MAX]), Ok(Vec::new()));
     }
 }
