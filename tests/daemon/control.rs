@@ -118,20 +118,6 @@ fn orders_of_an_operator_that_has_left_are_not_executed() {
     daemon.server.log.wait_for("has left; not executed: LOG warn");
 }
 
-/// The operator closes its side only.
-#[test]
-fn orders_that_come_with_the_end_of_input_are_executed() {
-    let daemon = Operated::start();
-    daemon.server.signal(Signal::STOP);
-    let mut operator = daemon.operator();
-    operator.send(b"LOG warn\nLOG\nUNDR");
-    operator.shut_writing();
-    daemon.server.signal(Signal::CONT);
-    assert_eq!(operator.line(), "OK log filter: warn");
-    assert_eq!(operator.line(), "OK log filter: warn");
-    assert_eq!(operator.line(), "");
-}
-
 /// The operator has given up: poolcounter said that the daemon would not execute.
 #[test]
 fn a_restart_whose_operator_has_left_is_refused() {
@@ -147,23 +133,6 @@ fn a_restart_whose_operator_has_left_is_refused() {
     daemon.expect_no_restart();
 }
 
-/// Over a hot restart too: the new image continues with the operators' connections.
-#[test]
-fn requests_behind_a_restart_are_answered_after_it() {
-    let daemon = Operated::start();
-    let mut idle = daemon.operator();
-    assert_eq!(idle.ask("LOG"), "OK log filter: info");
-    idle.send(b"UNDR");
-    let mut operator = daemon.operator();
-    operator.send(b"RESTART\nLOG warn\nRESTART [\"--nonsense\"]\nLOG\n");
-    assert!(operator.line().starts_with("OK restarted"));
-    assert_eq!(operator.line(), "OK log filter: warn");
-    assert!(operator.line().starts_with("ERROR refused"));
-    assert_eq!(operator.line(), "OK log filter: warn");
-    idle.send(b"AIN\n");
-    assert!(idle.line().starts_with("OK listening"));
-}
-
 /// What a restart drops is in the log, even if no operator is there to read the answer.
 #[test]
 fn a_restart_by_a_signal_logs_the_settings_that_it_drops() {
@@ -175,21 +144,6 @@ fn a_restart_by_a_signal_logs_the_settings_that_it_drops() {
     daemon.server.log.wait_for("no longer set: RULE SET slow slow:* deny");
     let rules = daemon.operator().list(b"RULES");
     assert!(rules[3].ends_with(" workers=1"), "{rules:?}");
-}
-
-/// A list is answered completely before the next request.
-#[test]
-fn answers_come_in_the_order_of_the_requests() {
-    let daemon = Operated::start();
-    let mut operator = daemon.operator();
-    operator.send(b"STATS KEYS\nLOG\nSTATS JSON\nUNDRAIN\n");
-    for beginning in ["keys: 0 of 0", "", "OK log filter", "{", "", "OK listening"] {
-        let mut line = operator.line();
-        while line.starts_with("holders ") {
-            line = operator.line();
-        }
-        assert!(line.starts_with(beginning), "{line:?} instead of {beginning:?}");
-    }
 }
 
 /// They are more than the kernel takes while the operator does something else, and meanwhile
@@ -524,33 +478,6 @@ fn a_reload_changes_what_is_logged() {
     assert_eq!(daemon.ask("LOG error"), "OK log filter: error");
     reload(&[], "error");
     reload(&["--log", "warn"], "warn");
-}
-
-/// Keys are bytes, and lists print them as `\xNN`.
-#[test]
-fn every_order_accepts_keys_as_lists_print_them() {
-    let daemon = Operated::start();
-    let mut holder = daemon.server.connect();
-    let keys = [&b"caf\xc3\xa9"[..], b"\xff\x01\x7f", b"k\xc2\xa0", b"a\\x41", b"k\t"];
-    for (n, key) in keys.into_iter().enumerate() {
-        holder.send_bytes(&[b"ACQ4ME ", key, b" 1 1 0\n"].concat());
-        holder.expect("LOCKED");
-        let mut operator = daemon.operator();
-        let keys = operator.list(b"STATS KEYS");
-        let printed = keys[2].split(' ').next_back().expect("a key");
-        let answer = operator.list(format!("STATS KEY {printed}").as_bytes());
-        assert_eq!(answer[0], format!("key: {printed}"));
-        assert_eq!(answer[2], "holders: 1");
-        if !key.contains(&b'\\') {
-            let answer = operator.list(&[b"STATS KEY ", key].concat());
-            assert_eq!(answer[2], "holders: 1", "{printed}");
-        }
-        let limited = operator.ask(&format!("RULE SET slow{n} {printed} max-hold=10m"));
-        assert_eq!(limited, format!("OK rule slow{n} {printed} max-hold=10m"));
-        let answer = operator.list(format!("STATS KEY {printed}").as_bytes());
-        assert!(answer.iter().any(|line| line == "max_hold_s: 600"), "{answer:?}");
-        holder.exchange("RELEASE", "RELEASED");
-    }
 }
 
 /// Whoever waits in its queue has connected by the group that it had.

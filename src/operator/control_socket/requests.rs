@@ -296,6 +296,7 @@ pub(super) fn printable(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::List;
 
     fn parse(line: &[u8]) -> Option<Request> {
         super::parse(line).ok()
@@ -321,6 +322,19 @@ mod tests {
         assert_eq!(parse(b"RULE SET a FOR 90 *:x* deny"), set(Some(90)));
         assert_eq!(parse(b"RULE OFF a"), Some(Request::Rule(RuleOrder::Off("a".to_owned()))));
         assert_eq!(parse(b"RULE RESET a"), Some(Request::Rule(RuleOrder::Reset("a".to_owned()))));
+        // As lists print keys, or their bytes.
+        let key = || b"caf\xc3\xa9".to_vec();
+        let free = Free {
+            as_json: false,
+            is_dry_run: false,
+            target: FreeTarget::Key(key()),
+            connections_max: FREED_MAX,
+        };
+        for text in [&br"caf\xc3\xa9"[..], "caf\u{e9}".as_bytes()] {
+            let order = |words: &[u8]| parse(&[words, text].concat());
+            assert_eq!(order(b"STATS KEY "), Some(Request::Stats(Query::List(List::Key(key())))));
+            assert_eq!(order(b"FREE KEY "), Some(Request::Free(free.clone())));
+        }
         assert_eq!(parse(b"LOG"), Some(Request::Log(None)));
         assert_eq!(parse(b"LOG debug"), Some(Request::Log(Some("debug".to_owned()))));
         for bad in [
