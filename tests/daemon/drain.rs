@@ -56,26 +56,6 @@ fn an_operator_that_no_longer_waits_for_a_drain_frees_its_connection() {
     client.settle();
 }
 
-/// Later requests are executed after it, also if a hot restart or the end of input comes first.
-#[test]
-fn requests_behind_one_for_the_end_of_a_drain_wait() {
-    let daemon = Operated::start_apart();
-    let mut client = daemon.server.connect();
-    client.settle();
-    let mut operator = waiting(&daemon);
-    operator.send(b"LOG warn\nDRAIN\nDRAINED\nLOG\n");
-    restart(&daemon.server);
-    assert_eq!(daemon.ask("LOG"), "OK log filter: info");
-    assert_eq!(daemon.ask("UNDRAIN").split(' ').next(), Some("OK"));
-    assert_eq!(operator.line(), "ERROR not draining");
-    assert_eq!(operator.line(), "OK log filter: warn");
-    assert_eq!(operator.line(), "OK draining, connections left: 1");
-    operator.shut_writing();
-    assert_eq!(operator.line(), "ERROR still draining");
-    assert_eq!(operator.line(), "OK log filter: warn");
-    assert!(operator.has_ended());
-}
-
 /// An operator that drains the daemon, and waits for the end.
 fn waiting(daemon: &Operated) -> Operator {
     let mut operator = daemon.operator();
