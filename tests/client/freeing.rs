@@ -85,25 +85,6 @@ fn what_is_freed_is_told_in_json() {
     assert_eq!(refused["answer"], "ERROR no client holds this key");
 }
 
-/// The locks are not handed to waiters on the same host, which is dead too.
-#[test]
-fn a_host_is_freed_with_its_waits() {
-    let daemon = Operated::start();
-    let mut holder = daemon.holder(&["k"]);
-    let mut waiter = daemon.waiter("k", 1);
-    let mut alive = Client::connect_from([127, 0, 0, 2].into(), daemon.server.address());
-    alive.send("ACQ4ME k 1 99 60");
-    let freed = daemon.free(&["--host", "127.0.0.1"]);
-    let first = "OK closed 2 connections: holds: 1, waits: 1";
-    // The connection that read the last counter may still be open.
-    let first_but_one = first.replace('2', "3");
-    let line = freed.stdout.lines().next().unwrap_or_default();
-    assert!([first, &first_but_one].contains(&line), "{}", freed.stdout);
-    alive.expect("LOCKED");
-    holder.expect_end();
-    waiter.expect_end();
-}
-
 #[test]
 fn many_connections_are_closed_only_if_the_bound_allows_it() {
     let daemon = Operated::start();
