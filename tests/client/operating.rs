@@ -320,21 +320,6 @@ fn an_order_without_an_answer_claims_nothing_about_the_daemon() {
     }
 }
 
-/// It is not carried out later: its sender has left.
-#[test]
-fn a_drain_that_is_interrupted_before_the_daemon_reads_it_does_not_begin() {
-    let daemon = Operated::start();
-    daemon.server.signal(Signal::STOP);
-    let mut drain = daemon.command(&["drain", "--wait"]);
-    let mut drain = drain.stdout(Stdio::null()).spawn().expect("start");
-    wait_for_unaccepted(&daemon.path());
-    rustix::process::kill_process(Pid::from_child(&drain), Signal::TERM).expect("kill");
-    assert_eq!(wait_for_exit(&mut drain).signal(), Some(Signal::TERM.as_raw()));
-    daemon.server.signal(Signal::CONT);
-    assert_eq!(daemon.poolcounter(&["control", "LOG"]).code, Some(0));
-    assert_eq!(daemon.server.log.count("draining: "), 0);
-}
-
 /// The daemon ends by a signal, not by the drain.
 #[test]
 fn waiting_for_a_drain_ends_when_the_daemon_is_stopped() {
