@@ -279,19 +279,6 @@ fn reload_succeeds_when_the_restart_is_done() {
     assert_eq!(daemon.reload(&[]).code, Some(0));
 }
 
-/// The package reloads at each upgrade: what an operator set at night survives it.
-#[test]
-fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
-    let daemon = Operated::start();
-    assert!(daemon.ask("LOG debug").starts_with("OK "));
-    for ended in ["; no longer set: LOG debug", ""] {
-        let done = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--log", "info"]);
-        let version = env!("CARGO_PKG_VERSION");
-        assert_eq!(done.stdout, format!("OK restarted, poolcounterd {version}{ended}\n"));
-    }
-    assert_eq!(daemon.ask("LOG"), "OK log filter: info");
-}
-
 /// Its answer would pass for one to an edit of ARGS.
 #[test]
 fn a_restart_without_options_says_so() {
@@ -454,19 +441,21 @@ fn options_that_are_not_for_serving_are_refused() {
 }
 
 /// Options that a reload does not name get their defaults, but what an operator has set
-/// stays unless the reload sets it.
+/// stays unless the reload sets it, and tells so.
 #[test]
 fn a_reload_changes_what_is_logged() {
     let daemon = Operated::start();
     let port = daemon.port();
     let listen = ["-l", "127.0.0.1", "-p", &port];
-    let reload = |options: &[&str], filter| {
-        assert_eq!(daemon.reload(&[&listen[..], options].concat()).code, Some(0));
+    let version = env!("CARGO_PKG_VERSION");
+    let reload = |options: &[&str], filter, ended| {
+        let done = daemon.reload(&[&listen[..], options].concat());
+        assert_eq!(done.stdout, format!("OK restarted, poolcounterd {version}{ended}\n"));
         assert_eq!(daemon.ask("LOG"), format!("OK log filter: {filter}"));
     };
     let mut client = daemon.server.connect();
     client.exchange("ACQ4ME quiet 1 1 0", "LOCKED");
-    reload(&["--log", "debug"], "debug");
+    reload(&["--log", "debug"], "debug", "");
     client.exchange("ACQ4ME loud 1 1 0", "LOCKED");
     daemon.server.log.wait_for("ACQ4ME loud 1 1 0");
     assert_eq!(daemon.server.log.count("ACQ4ME quiet"), 0);
@@ -474,10 +463,10 @@ fn a_reload_changes_what_is_logged() {
     restart::restart(&daemon.server);
     client.exchange("ACQ4ME after 1 1 0", "LOCKED");
     daemon.server.log.wait_for("ACQ4ME after 1 1 0");
-    reload(&[], "info");
+    reload(&[], "info", "");
     assert_eq!(daemon.ask("LOG error"), "OK log filter: error");
-    reload(&[], "error");
-    reload(&["--log", "warn"], "warn");
+    reload(&[], "error", "");
+    reload(&["--log", "warn"], "warn", "; no longer set: LOG error");
 }
 
 /// Whoever waits in its queue has connected by the group that it had.
