@@ -26,3 +26,23 @@ impl SpareCapacity {
         if slab.contains(places - 1) { SpareCapacity::Kept } else { SpareCapacity::Much }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Freeing it would cost more than it brings: the next clients take the places again.
+    #[test]
+    fn little_is_to_spare_while_more_than_a_quarter_is_in_use() {
+        let mut slab = Slab::with_capacity(400);
+        let places = slab.capacity();
+        for _ in 0..=places / 4 {
+            slab.insert(());
+        }
+        assert_eq!(SpareCapacity::of(&slab), SpareCapacity::Little);
+        slab.remove(0);
+        assert_eq!(SpareCapacity::of(&slab), SpareCapacity::Much);
+        let few = Slab::<()>::with_capacity(SpareCapacity::PLACES_MIN - 1);
+        assert_eq!(SpareCapacity::of(&few), SpareCapacity::Little);
+    }
+}

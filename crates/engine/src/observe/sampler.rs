@@ -58,3 +58,21 @@ impl Sampler {
         self.gap = 1 + (self.seed % (2 * u64::from(ONE_IN) - 1)) as u32;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    /// Each followed request stands for `ONE_IN`: with longer gaps `STATS TOP` shows too little.
+    #[test]
+    fn gaps_are_around_what_a_request_stands_for() {
+        let mut sampler = Sampler::new(1);
+        let gaps = core::iter::repeat_with(|| {
+            sampler.begin_gap();
+            sampler.gap
+        });
+        let gaps: BTreeSet<u32> = gaps.take(100_000).collect();
+        assert!(gaps.into_iter().eq(1..2 * u32::from(ONE_IN)));
+    }
+}
