@@ -317,3 +317,26 @@ fn columns_of_end(outcome: LockOutcome, requests: u64, ns: u64) -> Columns {
     }
     columns
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Engine;
+    use protocol::Acquire;
+
+    #[test]
+    fn requests_are_counted_by_their_answer() {
+        let now = Time::default();
+        let mut engine = Engine::new(HashSeed::new([1, 2]), now);
+        // Locked, waiting, QUEUE_FULL, TIMEOUT.
+        for (slot, max_queue, timeout_s) in [(0, 9, 9), (1, 9, 9), (2, 1, 9), (3, 9, 0)] {
+            let request =
+                Acquire { mode: Mode::ForMe, key: b"a", workers: 1, max_queue, timeout_s };
+            engine.acquire(ClientId { slot, serial: 1 }, &request, now);
+        }
+        let counted = engine.observer.top(Span::Minute, Subject::Keys, now);
+        let expected =
+            Columns { requests: 4, acquired: 1, refused: 1, timed_out: 1, ..Columns::default() };
+        assert_eq!(counted.by_requests[0].columns, expected);
+    }
+}
