@@ -234,7 +234,7 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 MEDIAWIKI_FLAGS ?=
 CLUSTER_FLAGS ?=
 
-.PHONY: test-all test-seeds test-suite test-load test-package test-architectures test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
+.PHONY: test-all test-seeds test-suite test-load test-package test-architectures test-mediawiki test-cluster test-documents test-browser test-fuzz simulate mutants
 
 # One after the other: measurements need the machine to themselves.
 test-all: checkout ## make test and the parts below, one after the other (root)
@@ -273,6 +273,10 @@ test-fuzz: checkout ## fuzz each target for FUZZ_SECONDS
 simulate: rust ## the whole server in a simulated world: SEEDS=20000 scripts
 	SERVER_SIM_SEEDS=$(SEEDS) SERVER_SIM_TURNS=1000 $(CARGO) test --locked --config profile.test.opt-level=3 --lib simulated_world -- --nocapture
 	RUN_WALK_SEEDS=$(SEEDS)00 $(CARGO) test --locked -p poolcounter-command --lib no_walk
+
+mutants: checkout rust tools ## which changes of the code no test notices: PARTS="engine run"
+	$(call need,python3,apt install python3)
+	tests/mutants/run $(PARTS)
 
 test-mediawiki: rust target/release/poolcounterd target/release/poolcounter ## a real MediaWiki asks Debian's daemon and ours (root)
 	$(call need,python3,apt install python3)
