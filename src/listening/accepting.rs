@@ -121,8 +121,8 @@ impl Acceptor {
     /// The next listener in turn that may have a connection to accept.
     fn next_ready(&self, listeners: &[Listener], has_room_for_http: bool) -> Option<usize> {
         let n = listeners.len();
-        let in_turn = (1..=n).map(|i| (self.current + i) % n);
-        in_turn.into_iter().find(|&i| listeners[i].is_ready(has_room_for_http))
+        let mut in_turn = (1..=n).map(|i| (self.current + i) % n);
+        in_turn.find(|&i| listeners[i].is_ready(has_room_for_http))
     }
 
     /// How many of `others` have descriptors beside this many `clients`.
