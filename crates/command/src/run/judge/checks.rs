@@ -10,7 +10,7 @@ use crate::run::act::{
 use crate::run::ending::{Ending, JobEnd};
 use crate::run::line::{AfterLoss, Line, NoLock, NotGiven};
 use crate::run::moment::Moment;
-use crate::run::plan::NoServer;
+use crate::run::plan::{NoServer, Talk};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -64,7 +64,10 @@ impl World {
             }
         }
         self.check_losses_are_told(run, event, lines)?;
+        self.check_talk(run, event, lines, act)?;
         self.check_attempt(run, event, lines, act)?;
+        self.check_lookups(run, event, act)?;
+        self.check_begins_again(run, event, act)?;
         if let Act::Ask { wait_s: Some(wait_s), .. } = act {
             let of = &self.runs[run];
             let ends = of.begun + Duration::from_secs(of.plan().wait_s.unwrap_or_default());
@@ -114,7 +117,7 @@ impl World {
             self.check_ending(run, *ending)?;
             self.check_given_back(run, before.as_ref(), *ending)?;
         }
-        self.check_patience(run, before.as_ref(), act)?;
+        self.check_patience(run, before.as_ref(), lines, act)?;
         Ok(())
     }
 
@@ -420,6 +423,57 @@ impl World {
         }
     }
 
+    /// What is said of a wait: nothing, or not each of its turns, or each.
+    fn check_talk(&self, run: usize, event: &Event, lines: &[Line], act: &Act) -> Checked {
+        let plan = self.runs[run].plan();
+        let is_of_anyone = plan.is_any && matches!(event, Event::Answered(Ok(_)));
+        let says_who = is_of_anyone && matches!(act, Act::StartIfHeld | Act::End(_));
+        let is_lost = match event {
+            Event::Answered(Err(_)) | Event::LostBeforeStart(_) => matches!(act, Act::Pause { .. }),
+            _ => false,
+        };
+        let has = |is_it: fn(&Line) -> bool| lines.iter().any(is_it);
+        let turns = has(|line| {
+            matches!(line, Line::WaitLost(..) | Line::NobodyDidTheWork | Line::AnotherDidTheWork)
+        });
+        ensure(!turns || plan.talk == Talk::Verbose, "nobody asked for each turn of a wait")?;
+        let is_silent = plan.talk == Talk::Verbose && (says_who || is_lost) && !turns;
+        ensure(!is_silent, "a turn of the wait is not told")?;
+        let refused = has(|line| matches!(line, Line::NotGiven(_) | Line::AsksForOwnKey));
+        ensure(!refused || plan.talk != Talk::Quiet, "it speaks of the wait")
+    }
+
+    /// A name is looked up again when its addresses are old, and not at each attempt.
+    fn check_lookups(&mut self, run: usize, event: &Event, act: &Act) -> Checked {
+        let now = self.now;
+        let seen = &mut self.runs[run].seen;
+        if let Event::LookedUp(_) = event {
+            seen.looked_up = now;
+        }
+        let asks = matches!(act, Act::LookUp { .. }) && !seen.found.is_empty();
+        let is_early = asks && now < seen.looked_up + FRESH_FOR;
+        ensure(!is_early, "the resolver is asked for what it has just said")
+    }
+
+    /// A lost wait begins again while there is time. A daemon that ends may be back at once, so it
+    /// does then in any case.
+    fn check_begins_again(&self, run: usize, event: &Event, act: &Act) -> Checked {
+        let (Event::Answered(Err(NoReply::Failed(why)))
+        | Event::LostBeforeStart(NoReply::Failed(why))) = event
+        else {
+            return Ok(());
+        };
+        let of = &self.runs[run];
+        let has_time = |wait_s| self.now < of.begun + Duration::from_secs(wait_s);
+        let begins = match why.kind {
+            FailureKind::Closed => true,
+            FailureKind::Down => of.plan().wait_s.is_none_or(has_time),
+            FailureKind::Lasting => false,
+        };
+        let goes_on = matches!(act, Act::Pause { .. });
+        ensure(!begins || goes_on, "a lost wait does not begin again")
+    }
+
     fn has_heard_of_an_end(&self, run: usize) -> bool {
         let of = &self.runs[run];
         of.connection.is_some_and(|number| {
@@ -476,8 +530,20 @@ impl World {
     }
 
     /// No wait is longer than its promise.
-    fn check_patience(&self, run: usize, before: Option<&(Act, Duration)>, act: &Act) -> Checked {
+    fn check_patience(
+        &self,
+        run: usize,
+        before: Option<&(Act, Duration)>,
+        lines: &[Line],
+        act: &Act,
+    ) -> Checked {
         let of = &self.runs[run];
+        let is_silent =
+            |line: &Line| matches!(line, Line::ReleaseFailed(_, NotReleased::Silent { .. }));
+        if let Some((Act::Release { .. }, since)) = before {
+            let is_early = lines.iter().any(is_silent) && self.now < *since + ANSWER;
+            ensure(!is_early, "a server that is slow counts as silent")?;
+        }
         if of.was_disturbed {
             return Ok(());
         }

@@ -74,6 +74,8 @@ pub(super) struct Seen {
     pub(super) is_told: bool,
     /// The addresses of the server, as far as they are known.
     pub(super) found: Vec<SocketAddr>,
+    /// When they were asked for.
+    pub(super) looked_up: Duration,
     /// Those that this attempt has tried, and those that it must try.
     pub(super) tried: Vec<SocketAddr>,
     pub(super) to_try: Option<Vec<SocketAddr>>,
