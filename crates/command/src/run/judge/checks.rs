@@ -175,6 +175,7 @@ impl World {
         {
             seen.last = Some(*address);
         }
+        seen.had_lock &= !matches!(act, Act::Ask { .. });
         // An attempt looks up, and goes on with the next address.
         let goes_on = matches!(act, Act::Connect { .. });
         match event {
@@ -188,7 +189,12 @@ impl World {
                 }
                 seen.tries += u32::from(matches!(event, Event::Connected(_)));
             }
-            Event::Answered(Ok(_)) if may_begin_anew => (seen.away_since, seen.losses) = (None, 0),
+            Event::Answered(Ok(answer)) => {
+                seen.had_lock = *answer == Answer::Locked;
+                if may_begin_anew {
+                    (seen.away_since, seen.losses) = (None, 0);
+                }
+            }
             Event::Uptime(Err(why))
                 if why.kind == FailureKind::Closed && now < seen.asked + THERE_AFTER =>
             {
@@ -196,7 +202,7 @@ impl World {
             }
             Event::Answered(Err(_)) | Event::Uptime(Err(_)) | Event::LostBeforeStart(_) => {
                 if may_begin_anew && now >= seen.asked + THERE_AFTER {
-                    (seen.away_since, seen.losses) = (None, 0);
+                    (seen.away_since, seen.losses, seen.is_told) = (None, 0, false);
                 }
                 seen.away_since.get_or_insert(now);
                 seen.tries = 0;
@@ -338,7 +344,9 @@ impl World {
                 let may_run = self.runs[run].plan().no_server == NoServer::Run;
                 ensure(!(may_run && others.into_iter().any(answers)), "another server answers")
             }
-            NoLock::TurnedAway { .. } => {
+            NoLock::TurnedAway { had_lock, .. } => {
+                let is_given = self.runs[run].seen.had_lock == *had_lock;
+                ensure(is_given, "the lock was not given, or was")?;
                 let is_true = match event {
                     Event::Uptime(Ok(uptime)) => *uptime == Uptime::RunsSince,
                     Event::Uptime(Err(why)) => {
@@ -380,7 +388,9 @@ impl World {
     fn check_attempt(&mut self, run: usize, event: &Event, lines: &[Line], act: &Act) -> Checked {
         let seen = &mut self.runs[run].seen;
         seen.is_told &= seen.away_since.is_some();
-        seen.is_told |= lines.iter().any(|line| matches!(line, Line::Retries { .. }));
+        let tells = lines.iter().any(|line| matches!(line, Line::Retries { .. }));
+        ensure(!(tells && seen.is_told), "it was told that the server is away")?;
+        seen.is_told |= tells;
         let is_told = seen.is_told;
         match event {
             Event::LookedUp(Ok(found)) => seen.found = found.clone(),

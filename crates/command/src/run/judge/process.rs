@@ -83,7 +83,9 @@ pub(super) struct Seen {
     pub(super) closed_by: Option<(SocketAddr, usize, u32)>,
     /// Acts since time has passed.
     pub(super) acts: (Duration, u32),
-    /// When the last question was sent.
+    /// Whether the last question got the lock.
+    pub(super) had_lock: bool,
+    /// When it was sent.
     pub(super) asked: Duration,
     /// Whether the refusal was the queue's, of the request's own limit.
     pub(super) is_queue_full: bool,
