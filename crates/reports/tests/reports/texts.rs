@@ -6,11 +6,13 @@ use engine::state::BadState;
 use engine::view::Phase;
 use engine::{ClientId, Engine, HashSeed, Time};
 use protocol::{Acquire, Command, List, MatchingKeys, Mode, Query, Span, Subject, key_text};
+use reports::history::History;
 use reports::rules::{RuleOrigin, RuleSource};
 use reports::scan::Scan;
 use reports::{HIDDEN_MATCHES, Peers, ReportView, RuleOrders, ServerFigures, StatsAnswer};
 use reports::{json, lists, metrics, rules, stats, text};
 use schema::reports::{ListReport, ProcessFigures};
+use schema::words::Event;
 
 /// What a client may leave unread (docs/reference/sizing.md).
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
@@ -279,6 +281,12 @@ fn a_scan_in_steps_finds_what_one_step_finds() {
     assert_eq!(whole.lines().collect::<Vec<_>>(), lines);
     assert_eq!(lines.len(), 1 + 1 + 200 + 1);
     assert!(whole.starts_with("keys: 200 of 1000\nholders "), "{whole}");
+    let listed: Vec<&str> =
+        whole.lines().skip(2).filter_map(|row| row.split_whitespace().last()).collect();
+    let waited_for = (0..10).map(|n| n * 77);
+    let oldest = (0..1_000).filter(|n| n % 77 > 0 || *n > 693);
+    let important = waited_for.chain(oldest).take(200).map(|n| format!("key{n}"));
+    assert_eq!(listed, important.collect::<Vec<_>>());
 }
 
 #[test]
@@ -388,6 +396,34 @@ fn the_address_with_most_connections_is_seen_among_many() {
     // Its connections from before there were many may count among the others.
     assert!(number(worst[0]) > 480 && number(worst[1]) > 480, "{text}");
     assert!(number(others[0]) <= 25_000, "{text}");
+}
+
+#[test]
+fn the_history_shows_what_happened_in_its_hour() {
+    let engine = new_engine();
+    let mut history = History::new(START);
+    history.mark(Event::Drain, "", START);
+    let is_shown = |age_ms: u64| {
+        let report = history.report(&view(&engine, at_ms(age_ms), false));
+        line_of(&report).contains(r#""what":"drain""#)
+    };
+    assert_eq!([0, 10_000, 3_600_000, 3_600_001].map(is_shown), [true, true, true, false]);
+}
+
+/// Their number is the bound of what a crowd of hosts takes.
+#[test]
+fn ten_thousand_addresses_are_counted_each_by_itself() {
+    let engine = new_engine();
+    let mut scan = Scan::new(START, None);
+    let mut has_others = |addresses: std::ops::Range<u32>| {
+        for n in addresses {
+            scan.add_connection(&format!("10.1.{}.{}", n / 250, n % 250), 0, 0);
+        }
+        let view = view(&engine, START, false);
+        text_of(&List::Clients(1), &view, &scan).contains(" others\n")
+    };
+    assert!(!has_others(0..10_000));
+    assert!(has_others(10_000..10_001));
 }
 
 #[test]
