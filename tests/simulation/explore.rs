@@ -46,55 +46,71 @@ fn judge_alone(script: &Script) -> Result<(usize, usize), Violation> {
     }
 }
 
-/// Removes steps as long as the script still fails.
-fn shrink(script: &Script) -> Script {
-    let mut smallest = script.clone();
-    let mut piece = smallest.steps.len().div_ceil(2);
-    while piece > 0 {
-        let mut at = 0;
-        while at < smallest.steps.len() {
-            let mut shorter = smallest.clone();
-            shorter.steps.drain(at..(at + piece).min(smallest.steps.len()));
-            if judge(&shorter).is_err() {
-                smallest = shorter;
-            } else {
-                at += piece;
-            }
-        }
-        piece = if piece == 1 { 0 } else { piece.div_ceil(2) };
-    }
-    smallest
+/// How many smaller scripts are tried: some would need hours.
+const TRIES_MAX: usize = 2_000;
+
+/// Makes a script that fails smaller.
+struct Shrinker {
+    tries_left: usize,
 }
 
-/// Replaces the seed of each turn by the numbers that the turn draws, and these by 0 where the
-/// script fails nevertheless. If it fails only with its seeds, it keeps them.
-fn record(script: &Script) -> Script {
-    let _ = judge(script);
-    let count = script.steps.iter().filter(|step| matches!(step, Step::Turn { .. })).count();
-    let mut turns: Vec<Vec<u64>> =
-        kernel(|k| k.draws.recorded().iter().take(count).cloned().collect());
-    let with = |turns: &[Vec<u64>]| {
-        let choices: Vec<Choices> = turns.iter().map(|turn| drawn(turn)).collect();
-        script.with_choices(&choices)
-    };
-    let fails = |turns: &[Vec<u64>]| judge(&with(turns)).is_err();
-    if !fails(&turns) {
-        return script.clone();
+impl Shrinker {
+    /// Nothing fails once all tries are used up.
+    fn fails(&mut self, script: &Script) -> bool {
+        let may_try = self.tries_left > 0;
+        self.tries_left -= usize::from(may_try);
+        may_try && judge(script).is_err()
     }
-    for n in 0..turns.len() {
-        let mut piece = turns[n].len();
+
+    /// Removes steps as long as the script still fails.
+    fn shrink(&mut self, script: &Script) -> Script {
+        let mut smallest = script.clone();
+        let mut piece = smallest.steps.len().div_ceil(2);
         while piece > 0 {
-            for at in (0..turns[n].len()).step_by(piece) {
-                let mut simpler = turns.clone();
-                simpler[n].iter_mut().skip(at).take(piece).for_each(|number| *number = 0);
-                if simpler != turns && fails(&simpler) {
-                    turns = simpler;
+            let mut at = 0;
+            while at < smallest.steps.len() {
+                let mut shorter = smallest.clone();
+                shorter.steps.drain(at..(at + piece).min(smallest.steps.len()));
+                if self.fails(&shorter) {
+                    smallest = shorter;
+                } else {
+                    at += piece;
                 }
             }
-            piece /= 2;
+            piece = if piece == 1 { 0 } else { piece.div_ceil(2) };
         }
+        smallest
     }
-    with(&turns)
+
+    /// Replaces the seed of each turn by the numbers that the turn draws, and these by 0 where the
+    /// script fails nevertheless. If it fails only with its seeds, it keeps them.
+    fn record(&mut self, script: &Script) -> Script {
+        let _ = judge(script);
+        let count = script.steps.iter().filter(|step| matches!(step, Step::Turn { .. })).count();
+        let mut turns: Vec<Vec<u64>> =
+            kernel(|k| k.draws.recorded().iter().take(count).cloned().collect());
+        let with = |turns: &[Vec<u64>]| {
+            let choices: Vec<Choices> = turns.iter().map(|turn| drawn(turn)).collect();
+            script.with_choices(&choices)
+        };
+        if judge(&with(&turns)).is_ok() {
+            return script.clone();
+        }
+        for n in 0..turns.len() {
+            let mut piece = turns[n].len();
+            while piece > 0 {
+                for at in (0..turns[n].len()).step_by(piece) {
+                    let mut simpler = turns.clone();
+                    simpler[n].iter_mut().skip(at).take(piece).for_each(|number| *number = 0);
+                    if simpler != turns && self.fails(&with(&simpler)) {
+                        turns = simpler;
+                    }
+                }
+                piece /= 2;
+            }
+        }
+        with(&turns)
+    }
 }
 
 /// The numbers without the zeros at the end, which are drawn without a list too. They stay in
@@ -107,7 +123,9 @@ fn drawn(numbers: &[u64]) -> Choices {
 /// Also reports what fails only the first time: then some state outlives a script.
 fn report_failure(seed: u64, turns: usize, script: &Script, first: &str) -> ! {
     let which = format!("SERVER_SIM_TURNS={turns} SERVER_SIM_SEED={seed}");
-    let shrunk = record(&shrink(script));
+    let mut shrinker = Shrinker { tries_left: TRIES_MAX };
+    let shrunk = shrinker.shrink(script);
+    let shrunk = shrinker.record(&shrunk);
     match judge(&shrunk) {
         Err(why) => panic!("{which} fails: {why}\nwith\n{shrunk}"),
         Ok(_) => panic!("{which} fails, but only the first time: {first}"),
