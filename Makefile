@@ -60,7 +60,7 @@ checkout:
 else
 test: rust tools ## run the pass/fail tests; measurements are in test-all
 	$(CARGO) test --locked --workspace --no-run
-	@# The simulation computes, and most of the others wait: beside each other they take a third less.
+	@# The simulation computes, and most of the others wait: beside each other they take a quarter less.
 	@$(CARGO) test --locked --workspace --lib simulated_world > target/simulation.log 2>&1 & simulation=$$!; \
 		$(CARGO) test --locked --workspace -- --skip simulated_world; status=$$?; \
 		wait $$simulation || status=$$?; cat target/simulation.log; exit $$status

@@ -46,7 +46,7 @@ fn judge_alone(script: &Script) -> Result<(usize, usize), Violation> {
     }
 }
 
-/// How many smaller scripts are tried: some would need hours.
+/// The most smaller scripts that are tried: without a bound, some failures take minutes to print.
 const TRIES_MAX: usize = 2_000;
 
 /// Makes a script that fails smaller.

@@ -346,7 +346,7 @@ impl World {
             }
             NoLock::TurnedAway { had_lock, .. } => {
                 let is_given = self.runs[run].seen.had_lock == *had_lock;
-                ensure(is_given, "the lock was not given, or was")?;
+                ensure(is_given, "it is wrong about whether it had the lock")?;
                 let is_true = match event {
                     Event::Uptime(Ok(uptime)) => *uptime == Uptime::RunsSince,
                     Event::Uptime(Err(why)) => {
@@ -433,7 +433,7 @@ impl World {
         }
     }
 
-    /// What is said of a wait: nothing, or not each of its turns, or each.
+    /// `--quiet` says nothing of a wait, and `--verbose` tells each of its turns.
     fn check_talk(&self, run: usize, event: &Event, lines: &[Line], act: &Act) -> Checked {
         let plan = self.runs[run].plan();
         let is_of_anyone = plan.is_any && matches!(event, Event::Answered(Ok(_)));
@@ -465,8 +465,8 @@ impl World {
         ensure(!is_early, "the resolver is asked for what it has just said")
     }
 
-    /// A lost wait begins again while there is time. A daemon that ends may be back at once, so it
-    /// does then in any case.
+    /// A lost wait begins again while there is time. A wait whose connection the daemon has closed
+    /// always does, because the daemon may be back at once.
     fn check_begins_again(&self, run: usize, event: &Event, act: &Act) -> Checked {
         let (Event::Answered(Err(NoReply::Failed(why)))
         | Event::LostBeforeStart(NoReply::Failed(why))) = event
