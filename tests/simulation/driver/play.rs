@@ -259,7 +259,7 @@ impl Play {
         if has_come {
             self.places.insert(place, peer);
             if to == HTTP {
-                self.http_clients.connect(peer);
+                self.http_clients.connect(peer, from.ip());
             } else if !(OPERATORS..CROWD).contains(&place) {
                 self.oracle.conversations.insert(peer, ClientConversation::new(self.keepalive_s()));
             }

@@ -8,7 +8,9 @@ use crate::simulation::kernel::sockets::{LocalAddress, PeerEnding};
 use crate::simulation::kernel::{KernelEvent, kernel};
 use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
 use protocol::{List, Query};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 /// Where HTTP is served.
 pub(crate) const HTTP: &str = "10.0.0.1:9531";
@@ -118,6 +120,7 @@ enum HttpStage {
 /// One client of HTTP.
 #[derive(Debug)]
 struct HttpSession {
+    ip: IpAddr,
     received: Vec<u8>,
     answer: Vec<u8>,
     /// What the answer must match, and from which moment on.
@@ -156,8 +159,9 @@ pub(crate) struct HttpClients {
 }
 
 impl HttpClients {
-    pub(crate) fn connect(&mut self, peer: u32) {
+    pub(crate) fn connect(&mut self, peer: u32, ip: IpAddr) {
         let session = HttpSession {
+            ip,
             received: Vec::new(),
             answer: Vec::new(),
             question: None,
@@ -289,7 +293,12 @@ impl HttpClients {
             });
         }
         self.was_draining = is_draining;
-        for &peer in self.open.difference(&open) {
+        let left: Vec<u32> = self.open.difference(&open).copied().collect();
+        let may_choose = was_full && !is_disturbed && kernel(|k| k.calls.accepted == 1);
+        if let ([replaced], true) = (&left[..], may_choose) {
+            self.check_replaced(*replaced, now_ns)?;
+        }
+        for peer in left {
             let session = self.all.get_mut(&peer).expect("it has connected");
             let is_prompt = session.is_prompt(now_ns) && !begins_to_drain;
             let may_lose = is_disturbed || was_full && !is_prompt;
@@ -322,6 +331,36 @@ impl HttpClients {
         }
         self.open = open;
         Ok(())
+    }
+
+    /// Invariant: A new HTTP client takes the place of one that has its whole answer; else of one
+    /// of the address with the most, the one whose time is over first.
+    ///
+    /// To be called with the only one that has left, when one client was accepted.
+    fn check_replaced(&self, replaced: u32, now_ns: u64) -> Result<(), Violation> {
+        let session = &self.all[&replaced];
+        // Others may have left by themselves, or got their answer in this turn.
+        if !session.is_slow_to_ask(now_ns) || kernel(|k| k.peers[&replaced].has_ended) {
+            return Ok(());
+        }
+        let open = || self.open.iter().map(|peer| &self.all[peer]);
+        let connections = |ip| open().filter(|other| other.ip == ip).count();
+        let rank = |it: &HttpSession| {
+            let is_answered = it.stage == HttpStage::Closing;
+            (is_answered, connections(it.ip), Reverse(it.until_ns))
+        };
+        let may_yield =
+            |it: &HttpSession| it.stage == HttpStage::Closing || it.is_slow_to_ask(now_ns);
+        match open().filter(|it| may_yield(it)).find(|it| rank(it) > rank(session)) {
+            None => Ok(()),
+            Some(first) => Err(format!(
+                "HTTP client {replaced} is replaced, {} of {}, and not one of {}, {}",
+                session.describe(),
+                session.ip,
+                first.ip,
+                first.describe(),
+            )),
+        }
     }
 
     /// A hot restart has closed all connections.
@@ -441,6 +480,13 @@ impl HttpSession {
         let HttpSession { stage, until_ns, received, discarded, .. } = self;
         let start = received[..received.len().min(60)].escape_ascii();
         format!("{stage:?} until {until_ns:?}, asked {start}, then {discarded} bytes")
+    }
+
+    /// A part of its request has not come, and it still has time.
+    fn is_slow_to_ask(&self, now_ns: u64) -> bool {
+        self.stage == HttpStage::Asking
+            && request_of(&self.received) == HttpRequest::Partial
+            && self.until_ns.is_some_and(|until_ns| now_ns < until_ns)
     }
 
     /// Invariant: An HTTP client that has asked less than a second ago keeps its connection, even
