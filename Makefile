@@ -61,8 +61,9 @@ else
 test: rust tools ## run the pass/fail tests; measurements are in test-all
 	$(CARGO) test --locked --workspace --no-run
 	@# The simulation computes, and most of the others wait: beside each other they take a quarter less.
+	@# Who starts this in the background may ignore signals that tests send, for all that it starts.
 	@$(CARGO) test --locked --workspace --lib simulated_world > target/simulation.log 2>&1 & simulation=$$!; \
-		$(CARGO) test --locked --workspace -- --skip simulated_world; status=$$?; \
+		env --default-signal $(CARGO) test --locked --workspace -- --skip simulated_world; status=$$?; \
 		wait $$simulation || status=$$?; cat target/simulation.log; exit $$status
 
 # What needs more crates than a source tarball has.
