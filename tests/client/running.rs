@@ -1,9 +1,11 @@
 //! `poolcounter run`, seen from outside.
 
 use crate::command::{
-    ask, first_server, full, key_of, key_of_first, poolcounter, run, servers, shell, start,
+    ask, binary, first_server, full, key_of, key_of_first, poolcounter, run, servers, shell, start,
     stderr_line, until_it_reports,
 };
+use crate::support::denied_calls::injected;
+use crate::support::restart::can_inject;
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{Server, eventually, finish, is_alive, launched, wait_for_exit};
 use rustix::process::{Pid, Signal, kill_process};
@@ -95,6 +97,24 @@ fn the_exit_status_is_the_commands_own() {
     assert_eq!(missing.code, Some(69), "{}", missing.stderr);
     assert!(missing.stderr.contains("can't execute \"/does/not/exist\""), "{}", missing.stderr);
     assert_eq!(server.counter("processing_workers"), 0);
+}
+
+/// Between any two of the calls with which it looks for that.
+#[test]
+fn the_end_of_the_command_is_noticed_whenever_it_comes() {
+    if !can_inject() {
+        return;
+    }
+    let server = Server::start();
+    let name = server.address().to_string();
+    for call in ["wait4", "read", "?poll,?ppoll"] {
+        for delay in ["delay_enter", "delay_exit"] {
+            let fault = format!("{call}:{delay}=100000");
+            let words = ["-s", &name, "run", "k", "--", "sh", "-c", "exit 3"];
+            let done = finish(&mut injected(&fault, binary(), &words));
+            assert_eq!((done.code, &done.stderr[..]), (Some(3), ""), "{fault}");
+        }
+    }
 }
 
 #[test]

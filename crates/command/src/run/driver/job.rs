@@ -51,13 +51,14 @@ impl RunningJob {
         let connection = connection.filter(|_| what == Watched::CommandAndLock);
         let mut is_lost = false;
         loop {
-            // An end that came before that of the connection is taken with it.
-            let ended = self.descendants.reap().and_then(ended);
-            let is_rest_gone = what == Watched::Rest && self.descendants.are_gone();
+            // First: SIGCHLD of a process that ends after the looks below must stay, to wake this.
             let signals: Vec<i32> = std::iter::from_fn(|| self.signals.next())
                 .filter(|signal| signal.was_sent_here && signal.number != Signal::CHILD.as_raw())
                 .map(|signal| signal.number)
                 .collect();
+            // An end that came before that of the connection is taken with it.
+            let ended = self.descendants.reap().and_then(ended);
+            let is_rest_gone = what == Watched::Rest && self.descendants.are_gone();
             let is_over = until.is_some_and(|until| until <= now());
             if ended.is_some() || is_lost || is_rest_gone || is_over || !signals.is_empty() {
                 return Woken { ended, is_lost, is_rest_gone, signals };
