@@ -11,7 +11,7 @@ use crate::support::{Server, eventually, finish, is_alive, launched, wait_for_ex
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// Reads the first line that the command writes.
@@ -115,6 +115,27 @@ fn the_end_of_the_command_is_noticed_whenever_it_comes() {
             assert_eq!((done.code, &done.stderr[..]), (Some(3), ""), "{fault}");
         }
     }
+}
+
+/// As Ctrl-C, which reaches `run` and not yet the command.
+#[test]
+fn a_signal_before_the_command_is_there_starts_nothing() {
+    if !can_inject() {
+        return;
+    }
+    let server = Server::start();
+    let name = server.address().to_string();
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM] {
+        let words = ["-s", &name, "run", "k", "--", "echo", "it ran"];
+        let fault = format!("signalfd4:signal={}", signal.as_raw());
+        let mut run = injected(&fault, binary(), &words);
+        let mut run = run.stdout(Stdio::piped()).spawn().expect("strace");
+        assert_eq!(wait_for_exit(&mut run).signal(), Some(signal.as_raw()));
+        let mut stdout = String::new();
+        run.stdout.take().expect("a pipe").read_to_string(&mut stdout).expect("text");
+        assert_eq!(stdout, "", "{signal:?}");
+    }
+    becomes_free(&server);
 }
 
 #[test]

@@ -107,6 +107,18 @@ impl Signals {
         }
     }
 
+    /// A signal that has arrived and ends this process where it is not blocked; it is not read.
+    pub(super) fn ending(&self) -> Option<i32> {
+        // SAFETY: the set is initialized by sigemptyset before it is read.
+        unsafe {
+            let mut arrived = MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(arrived.as_mut_ptr());
+            libc::sigpending(arrived.as_mut_ptr());
+            let has_arrived = |signal: &i32| libc::sigismember(arrived.as_ptr(), *signal) == 1;
+            ENDING_SIGNALS.into_iter().find(|signal| has_arrived(signal) && !is_ignored(*signal))
+        }
+    }
+
     /// The next signal that has arrived, if any.
     pub(super) fn next(&self) -> Option<Arrived> {
         let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];

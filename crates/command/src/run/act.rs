@@ -150,6 +150,8 @@ pub(super) enum NotStarted {
     /// What a start needs is denied to this process.
     Unprepared(String),
     CantExecute(String),
+    /// A signal that ends this process came before.
+    Signalled(i32),
 }
 
 /// What has happened to a job, all that is known at one moment.

@@ -28,6 +28,8 @@ pub(super) enum Ending {
     InvalidAnswer,
     /// The command can't be executed.
     NotExecuted,
+    /// A signal came before the command was started.
+    Signalled(i32),
 }
 
 /// What the process ends with.
@@ -41,7 +43,9 @@ impl Ending {
     /// The exit status; `conflict` is that of a lock that was not given.
     pub(super) fn exit_by(self, conflict: u8) -> ExitBy {
         ExitBy::Status(match self {
-            Ending::AsCommand(JobEnd::Killed(signal)) => return ExitBy::Signal(signal),
+            Ending::AsCommand(JobEnd::Killed(signal)) | Ending::Signalled(signal) => {
+                return ExitBy::Signal(signal);
+            }
             Ending::AsCommand(JobEnd::Exited(code)) => code,
             Ending::DoneByAnother => 0,
             Ending::NotGiven => conflict,

@@ -215,6 +215,7 @@ impl Machine {
         self.say(match why {
             NotStarted::Unprepared(why) => Line::Unprepared(why),
             NotStarted::CantExecute(why) => Line::CantExecute(why),
+            NotStarted::Signalled(signal) => return Act::End(Ending::Signalled(signal)),
         });
         Act::End(Ending::NotExecuted)
     }

@@ -34,6 +34,10 @@ impl RunningJob {
         let may_be_stopped = matches!(on_lost, OnLost::Kill { .. }) && connection.is_some();
         let mut descendants =
             if may_be_stopped { Descendants::adopt() } else { Descendants::default() };
+        // The command is not there yet to get it too.
+        if let Some(signal) = signals.ending() {
+            return Err(NotStarted::Signalled(signal));
+        }
         // As flock(1) does with its file: the lock lasts as long as a process of the job.
         let child = signals.spawn(command, connection.map(Connection::as_fd));
         let child = child.map_err(|e| NotStarted::CantExecute(e.to_string()))?;

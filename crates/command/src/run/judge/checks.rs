@@ -508,7 +508,8 @@ impl World {
             | Ending::NoServer
             | Ending::SeveralServers
             | Ending::InvalidAnswer
-            | Ending::NotExecuted => ensure(job.is_none(), "the command was run"),
+            | Ending::NotExecuted
+            | Ending::Signalled(_) => ensure(job.is_none(), "the command was run"),
         }
     }
 
