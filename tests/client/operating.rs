@@ -1,8 +1,11 @@
 //! `drain`, `undrain` and `control`, on the control socket.
 
 use crate::command::{ask, binary, poolcounter, shell};
+use crate::support::denied_calls::injected;
 use crate::support::operated::Operated;
-use crate::support::restart::{CONTINUED, Place, children, restart, wait_for_unaccepted};
+use crate::support::restart::{
+    CONTINUED, Place, can_inject, children, restart, wait_for_unaccepted,
+};
 use crate::support::{
     Client, Finished, daemon_command, eventually, finish, launched, skip, wait_for_exit,
 };
@@ -272,21 +275,53 @@ fn waiting_for_a_drain_shows_who_is_left_and_that_an_interrupted_one_continues()
     assert!(answer.starts_with("OK listening on "), "{answer}");
 }
 
+/// The last one as a script that must not be interrupted.
 #[test]
-fn nohup_keeps_a_wait_for_a_drain() {
-    let mut daemon = Operated::start();
-    let path = daemon.path();
-    let mut client = daemon.server.connect();
-    client.exchange("ACQ4ME k 1 1 0", "LOCKED");
-    let drain = ["drain", "--wait", "--control-socket", &path];
-    let mut drain = launched(&["nohup"], binary(), &drain);
-    let mut drain = drain.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("nohup");
-    daemon.server.log.wait_for("asks: DRAINED");
-    rustix::process::kill_process(Pid::from_child(&drain), Signal::HUP).expect("kill");
-    client.exchange("RELEASE", "RELEASED");
-    client.shut_writing();
-    assert_eq!(daemon.server.wait_for_exit().code(), Some(75));
-    assert_eq!(wait_for_exit(&mut drain).code(), Some(0));
+fn ignored_signals_end_no_wait_for_a_drain() {
+    let ignores_all = "trap '' HUP INT QUIT TERM; exec \"$@\"";
+    for before in [&["nohup"][..], &["sh", "-c", ignores_all, "sh"]] {
+        let mut daemon = Operated::start();
+        let path = daemon.path();
+        let mut client = daemon.server.connect();
+        client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+        let drain = ["drain", "--wait", "--control-socket", &path];
+        let mut drain = launched(before, binary(), &drain);
+        let mut drain = drain.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("start");
+        daemon.server.log.wait_for("asks: DRAINED");
+        kill_process(Pid::from_child(&drain), Signal::HUP).expect("kill");
+        client.exchange("RELEASE", "RELEASED");
+        client.shut_writing();
+        assert_eq!(daemon.server.wait_for_exit().code(), Some(75), "{before:?}");
+        assert_eq!(wait_for_exit(&mut drain).code(), Some(0), "{before:?}");
+    }
+}
+
+/// While it makes the calls by which it learns of signals.
+#[test]
+fn a_signal_at_the_start_of_a_wait_for_a_drain_ends_it() {
+    if !can_inject() {
+        return;
+    }
+    for call in ["rt_sigaction", "sendto", "rt_sigprocmask"] {
+        let daemon = Operated::start();
+        let path = daemon.path();
+        let mut client = daemon.server.connect();
+        client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+        let drain = ["drain", "--wait", "--control-socket", &path];
+        let mut drain = injected(&format!("{call}:delay_exit=50000"), binary(), &drain);
+        let mut drain = drain.stdout(Stdio::null()).spawn().expect("strace");
+        let status = format!("/proc/{}/status", drain.id());
+        let catches_it = || {
+            let status = std::fs::read_to_string(&status).expect("it is alive");
+            let set = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a set");
+            let set = u64::from_str_radix(set.trim(), 16).expect("a set");
+            // Before, it is strace.
+            status.starts_with("Name:\tpoolcounter\n") && set & 1 << (Signal::INT.as_raw() - 1) != 0
+        };
+        assert!(eventually(catches_it), "{call}");
+        kill_process(Pid::from_child(&drain), Signal::INT).expect("kill");
+        assert_eq!(wait_for_exit(&mut drain).signal(), Some(Signal::INT.as_raw()), "{call}");
+    }
 }
 
 /// The daemon may have read the order, and execute it.

@@ -3,7 +3,7 @@
 
 use super::control::{OrderOptions, is_executed, order, print_answer, print_failure};
 use super::output::print_error;
-use super::unsafe_calls::{ENDING_SIGNALS, end_by, is_ignored, process_of};
+use super::unsafe_calls::{ENDING_SIGNALS, end_by, is_ignored, process_of, with_signals_blocked};
 use connect::{OrderError, connect_unix};
 use protocol::answers::{DRAINED, NOT_DRAINING, NOT_HEARD, STILL_DRAINING, TOO_MANY};
 use protocol::time_from_text;
@@ -259,6 +259,8 @@ fn who_is_left(report: &Report) -> String {
 struct EndingSignals {
     /// Readable when one has arrived.
     arrived: UnixStream,
+    /// Without it `arrived` is at its end where all of them are ignored.
+    _sender: UnixStream,
     /// Which one.
     signal: Arc<AtomicUsize>,
 }
@@ -267,12 +269,16 @@ impl EndingSignals {
     fn watch() -> io::Result<EndingSignals> {
         let (arrived, sender) = UnixStream::pair()?;
         let signal = Arc::new(AtomicUsize::new(0));
-        // nohup(1) has the command ignore some.
-        for number in ENDING_SIGNALS.into_iter().filter(|number| !is_ignored(*number)) {
-            flag::register_usize(number, Arc::clone(&signal), number as usize)?;
-            pipe::register(number, sender.try_clone()?)?;
-        }
-        Ok(EndingSignals { arrived, signal })
+        // One that comes between two of these calls would be lost.
+        with_signals_blocked(|| -> io::Result<()> {
+            // nohup(1) has the command ignore some.
+            for number in ENDING_SIGNALS.into_iter().filter(|number| !is_ignored(*number)) {
+                flag::register_usize(number, Arc::clone(&signal), number as usize)?;
+                pipe::register(number, sender.try_clone()?)?;
+            }
+            Ok(())
+        })?;
+        Ok(EndingSignals { arrived, _sender: sender, signal })
     }
 
     /// Ends this command by the signal that has arrived.

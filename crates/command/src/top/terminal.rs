@@ -6,7 +6,7 @@
 //! complete, and for ever from a terminal that has hung up.
 
 use crate::output::print_error;
-use crate::unsafe_calls::{ENDING_SIGNALS, end_by, may_set_modes};
+use crate::unsafe_calls::{ENDING_SIGNALS, end_by, may_set_modes, with_signals_blocked};
 use connect::failed_call::named;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, queue};
@@ -100,7 +100,8 @@ impl Terminal {
             is_to_stop: Arc::default(),
             is_continued: Arc::default(),
         };
-        keeper.catch_signals(&waking)?;
+        // One that comes between two of these calls would be lost.
+        with_signals_blocked(|| keeper.catch_signals(&waking))?;
         give_back_in_panic(Arc::clone(&owner));
         let thread = thread::Builder::new().spawn(move || keeper.keep());
         thread.map_err(named("clone3, clone"))?;
