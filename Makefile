@@ -61,7 +61,7 @@ else
 test: rust tools ## run the pass/fail tests; measurements are in test-all
 	$(CARGO) test --locked --workspace --no-run
 	@# The simulation computes, and most of the others wait: beside each other they take a quarter less.
-	@# Who starts this in the background may ignore signals that tests send, for all that it starts.
+	@# A script that starts this in the background makes it ignore SIGINT and SIGQUIT, which tests send.
 	@$(CARGO) test --locked --workspace --lib simulated_world > target/simulation.log 2>&1 & simulation=$$!; \
 		env --default-signal $(CARGO) test --locked --workspace -- --skip simulated_world; status=$$?; \
 		wait $$simulation || status=$$?; cat target/simulation.log; exit $$status

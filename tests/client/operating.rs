@@ -275,7 +275,7 @@ fn waiting_for_a_drain_shows_who_is_left_and_that_an_interrupted_one_continues()
     assert!(answer.starts_with("OK listening on "), "{answer}");
 }
 
-/// The last one as a script that must not be interrupted.
+/// nohup(1) ignores SIGHUP; a script that must not be interrupted ignores all.
 #[test]
 fn ignored_signals_end_no_wait_for_a_drain() {
     let ignores_all = "trap '' HUP INT QUIT TERM; exec \"$@\"";
@@ -296,7 +296,7 @@ fn ignored_signals_end_no_wait_for_a_drain() {
     }
 }
 
-/// While it makes the calls by which it learns of signals.
+/// The signal arrives between the calls that install the handlers.
 #[test]
 fn a_signal_at_the_start_of_a_wait_for_a_drain_ends_it() {
     if !can_inject() {

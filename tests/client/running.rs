@@ -99,7 +99,7 @@ fn the_exit_status_is_the_commands_own() {
     assert_eq!(server.counter("processing_workers"), 0);
 }
 
-/// Between any two of the calls with which it looks for that.
+/// The command ends between the calls with which `run` waits for it.
 #[test]
 fn the_end_of_the_command_is_noticed_whenever_it_comes() {
     if !can_inject() {
@@ -117,7 +117,7 @@ fn the_end_of_the_command_is_noticed_whenever_it_comes() {
     }
 }
 
-/// As Ctrl-C, which reaches `run` and not yet the command.
+/// Ctrl-C reaches only `run` then.
 #[test]
 fn a_signal_before_the_command_is_there_starts_nothing() {
     if !can_inject() {

@@ -259,7 +259,7 @@ fn who_is_left(report: &Report) -> String {
 struct EndingSignals {
     /// Readable when one has arrived.
     arrived: UnixStream,
-    /// Without it `arrived` is at its end where all of them are ignored.
+    /// Keeps `arrived` open when all of them are ignored and no handler has a copy.
     _sender: UnixStream,
     /// Which one.
     signal: Arc<AtomicUsize>,
@@ -269,7 +269,7 @@ impl EndingSignals {
     fn watch() -> io::Result<EndingSignals> {
         let (arrived, sender) = UnixStream::pair()?;
         let signal = Arc::new(AtomicUsize::new(0));
-        // One that comes between two of these calls would be lost.
+        // A signal that arrives between two of these calls would be lost.
         with_signals_blocked(|| -> io::Result<()> {
             // nohup(1) has the command ignore some.
             for number in ENDING_SIGNALS.into_iter().filter(|number| !is_ignored(*number)) {

@@ -107,7 +107,7 @@ impl Signals {
         }
     }
 
-    /// A signal that has arrived and ends this process where it is not blocked; it is not read.
+    /// A signal that has arrived and would end this process if it were not blocked. It stays unread.
     pub(super) fn ending(&self) -> Option<i32> {
         // SAFETY: the set is initialized by sigemptyset before it is read.
         unsafe {

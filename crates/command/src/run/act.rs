@@ -150,7 +150,7 @@ pub(super) enum NotStarted {
     /// What a start needs is denied to this process.
     Unprepared(String),
     CantExecute(String),
-    /// A signal that ends this process came before.
+    /// This signal, which ends the process, arrived first.
     Signalled(i32),
 }
 

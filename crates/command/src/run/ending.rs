@@ -28,7 +28,7 @@ pub(super) enum Ending {
     InvalidAnswer,
     /// The command can't be executed.
     NotExecuted,
-    /// A signal came before the command was started.
+    /// This signal arrived before the command was started.
     Signalled(i32),
 }
 

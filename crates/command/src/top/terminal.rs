@@ -100,7 +100,7 @@ impl Terminal {
             is_to_stop: Arc::default(),
             is_continued: Arc::default(),
         };
-        // One that comes between two of these calls would be lost.
+        // A signal that arrives between two of its calls would be lost.
         with_signals_blocked(|| keeper.catch_signals(&waking))?;
         give_back_in_panic(Arc::clone(&owner));
         let thread = thread::Builder::new().spawn(move || keeper.keep());

@@ -34,7 +34,7 @@ impl RunningJob {
         let may_be_stopped = matches!(on_lost, OnLost::Kill { .. }) && connection.is_some();
         let mut descendants =
             if may_be_stopped { Descendants::adopt() } else { Descendants::default() };
-        // The command is not there yet to get it too.
+        // A signal of the terminal has reached this process only: the command does not exist yet.
         if let Some(signal) = signals.ending() {
             return Err(NotStarted::Signalled(signal));
         }
@@ -55,7 +55,7 @@ impl RunningJob {
         let connection = connection.filter(|_| what == Watched::CommandAndLock);
         let mut is_lost = false;
         loop {
-            // First: SIGCHLD of a process that ends after the looks below must stay, to wake this.
+            // Before the process is looked for: if it ends after that, its SIGCHLD must still wake the poll.
             let signals: Vec<i32> = std::iter::from_fn(|| self.signals.next())
                 .filter(|signal| signal.was_sent_here && signal.number != Signal::CHILD.as_raw())
                 .map(|signal| signal.number)
